@@ -338,7 +338,7 @@ TEST_CASE("another order of the axes wins if its links are better", "[search]") 
   CHECK(search(experts, rack, {64, 2048}, {.tolerance = 0}).configuration.order == PlanOrder::usual);
 }
 
-TEST_CASE("the plans of published runs are within 5% of the best", "[search]") {
+TEST_CASE("the plans of published runs are within 7% of the best", "[search]") {
   const auto over_best = [](const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                             const SearchSpace& published) {
     const Plan best = search(model, cluster, run, {.recomputed = published.recomputed}),
@@ -346,7 +346,7 @@ TEST_CASE("the plans of published runs are within 5% of the best", "[search]") {
     INFO(std::string(model.name) << " on " << cluster.chips() << " " << std::string(cluster.chip.name) << ": "
                                  << plan_text(best.configuration));
     REQUIRE(told.found());
-    CHECK(told.cost.step_seconds <= 1.05 * best.cost.step_seconds);
+    CHECK(told.cost.step_seconds <= 1.07 * best.cost.step_seconds);
     CHECK(best.cost.memory.total() <= 0.92 * cluster.chip.memory_bytes);
     return best.configuration;
   };

@@ -182,12 +182,16 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
   return {};
 }
 
-/// Returns whether a row ran in a container of NVIDIA's from a release ("26.06") on.
-[[nodiscard]] inline bool runs_in_container(const PublishedRun& row, std::string_view release) {
+/// The release of NVIDIA's container that a row ran in ("26.06"); empty if its notes name none.
+[[nodiscard]] inline std::string_view container_of(const PublishedRun& row) {
   constexpr std::string_view name = "container ";
   const std::string_view notes = row.text("notes");
   const std::size_t at = notes.find(name);
-  return at != notes.npos && notes.substr(at + name.size(), release.size()) >= release;
+  return at == notes.npos ? std::string_view{} : notes.substr(at + name.size(), 5);
+}
+/// Returns whether a row ran in a container from a release on.
+[[nodiscard]] inline bool runs_in_container(const PublishedRun& row, std::string_view release) {
+  return container_of(row) >= release;
 }
 
 /// The dispatch that a row names; else what programs take: fused on Hopper, which DeepEP was written for, in
@@ -217,6 +221,23 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
 [[nodiscard]] inline bool captures_experts(const PublishedRun& row, const ChipSpec& chip) {
   return chip.generation == ChipGeneration::blackwell && runs_in_container(row, "26.06") &&
          !names_word(row.text("dispatch"), "launched");
+}
+
+/// Months from the first systems with a GPU's generation to the program of a row, by its container (YY.MM) or
+/// its date (YYYY or YYYY-MM); 0 if it names neither.
+[[nodiscard]] inline double chip_months(const PublishedRun& row, ChipGeneration generation) {
+  const int first = generation == ChipGeneration::hopper      ? 12 * 2022 + 10
+                    : generation == ChipGeneration::blackwell ? 12 * 2025
+                                                              : 0;
+  const std::string_view container = container_of(row), date = row.text("date");
+  const std::string_view text = container.empty() ? date : container;
+  int year = 0, month = 6;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), year);
+  if (first == 0 || problem != std::errc{})
+    return 0;
+  if (end != text.data() + text.size())
+    std::from_chars(end + 1, text.data() + text.size(), month);
+  return std::max(0.5, 12.0 * (container.empty() ? year : 2000 + year) + month - first);
 }
 
 /// What a row overlaps: the words of its column, or without one, of its notes and its dispatch.
@@ -302,6 +323,7 @@ namespace detail {
   run.fused_attention = fuses_attention(row, run.precision);
   if (chip.generation == ChipGeneration::tpu) // XLA's static shapes
     run.expert_capacity = 1.25;
+  run.chip_months = chip_months(row, chip.generation);
   run.logit_bytes = row.number("logit_bytes").value_or(0);
   if (const auto bytes = row.number("optimizer_bytes"))
     run.optimizer.state_bytes = *bytes;

@@ -25,32 +25,38 @@ struct ChipCalibration {
 /// The others are assumed: round figures that the runs hardly determine; 0.82 of NVLink is 370 of 450 GB/s,
 /// as NCCL reaches on an H100.
 struct SharedCalibration {
-  double attention_reached = 0.641; ///< Fraction of the published rates of attention kernels, in a model.
-  double attention_half = 466;      ///< Tokens in reach of a chip whose attention runs at half of its rate.
-  double eight_bit = 0.885;         ///< Fraction of the saving that the peaks of 8-bit formats promise.
-  double rows_half = 390;           ///< Tokens of a product that takes twice its asymptotic time.
-  double width_half = 179;          ///< The same for its columns and its inner dimension.
-  double element_bytes = 142;       ///< Memory traffic per token and hidden element of a layer, both passes.
-  double plain_traffic = 1.7;       ///< Factor on the traffic of a layer in the plain stack.
-  double score_bytes = 45.6;        ///< Traffic per score if attention is not fused.
-  double tensor_exposed = 0.643;    ///< Share of tensor-parallel traffic that nothing hides.
-  double split_exposed = 0.278;     ///< The same if products are split to overlap it, as XLA does on a torus.
-  double jitter = 0.00481;          ///< Growth of the step per doubling of the chips above eight.
-  double expert_seconds = 0.00385;  ///< Time of a separate host for both passes of a layer with experts.
-  double each_expert_seconds = 0.000223; ///< The same for each expert of a rank, which has its own kernels.
-  double behind_host = 0.304;     ///< Share of the shorter of host and chip time, added for such a layer.
-  double coupled_host = 0.607;    ///< Fraction of this for a host on the chip's board.
-  double sizing_host = 1.12;      ///< The same if the host sizes all-to-alls.
-  double padded_host = 0.489;     ///< The same if it knows all sizes beforehand.
-  double overlapping_host = 1.23; ///< The same if all-to-alls run beside another microbatch.
-  double latent_host = 1.45;      ///< The same with latent attention, which has more kernels.
-  double captured_share = 0.261;  ///< Fraction of this, and of exposed all-to-alls, with captured graphs.
-  double sorting_traffic = 2.7;   ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
-  double biased_traffic = 6.52;   ///< Factor on branch_bytes for experts with biases.
-  double cast_bytes = 12.1;       ///< Traffic per element that a product of experts casts to 8 bits.
-  double scan_flops = 3.71e+13;   ///< FLOP/s of the scans of state spaces, whatever the chip.
-  double falls = 0.0165; ///< Growth of a collective's time per doubling of the domains that it spans.
+  double attention_reached = 0.663;  ///< Fraction of the published rates of attention kernels, in a model.
+  double exponentials_shown = 0.476; ///< Share of softmax's exponentials that products do not hide.
+  double attention_half = 480;       ///< Tokens in reach of a chip whose attention runs at half of its rate.
+  double eight_bit = 0.842;          ///< Fraction of the saving that the peaks of 8-bit formats promise.
+  double rows_half = 509;            ///< Tokens of a product that takes twice its asymptotic time.
+  double width_half = 184;           ///< The same for its columns and its inner dimension.
+  double element_bytes = 127;        ///< Memory traffic per token and hidden element of a layer, both passes.
+  double plain_traffic = 1.69;       ///< Factor on the traffic of a layer in the plain stack.
+  double score_bytes = 46.2;         ///< Traffic per score if attention is not fused.
+  double tensor_exposed = 0.696;     ///< Share of tensor-parallel traffic that nothing hides.
+  double split_exposed = 0.302;    ///< The same if products are split to overlap it, as XLA does on a torus.
+  double jitter = 0.00452;         ///< Growth of the step per doubling of the chips above eight.
+  double expert_seconds = 0.00383; ///< Time of a separate host for both passes of a layer with experts.
+  double each_expert_seconds = 0.000234; ///< The same for each expert of a rank, which has its own kernels.
+  double behind_host = 0.287;     ///< Share of the shorter of host and chip time, added for such a layer.
+  double coupled_host = 0.613;    ///< Fraction of this for a host on the chip's board.
+  double sizing_host = 1.1;       ///< The same if the host sizes all-to-alls.
+  double padded_host = 0.481;     ///< The same if it knows all sizes beforehand.
+  double overlapping_host = 1.28; ///< The same if all-to-alls run beside another microbatch.
+  double latent_host = 1.25;      ///< The same with latent attention, which has more kernels.
+  double captured_share = 0.286;  ///< Fraction of this, and of exposed all-to-alls, with captured graphs.
+  double sorting_traffic = 2.56;  ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
+  double biased_traffic = 7.55;   ///< Factor on branch_bytes for experts with biases.
+  double cast_bytes = 12.6;       ///< Traffic per element that a product of experts casts to 8 bits.
+  double scan_flops = 3.68e+13;   ///< FLOP/s of the scans of state spaces, whatever the chip.
+  double falls = 0.0161;       ///< Growth of a collective's time per doubling of the domains that it spans.
+  double early_slows = 0.146;  ///< Slow-down of products and attention in a generation's first programs.
+  double step_seconds = 0.016; ///< Time of a step besides its passes: data, norms, synchronisation.
+  double start_seconds = 2.1e-05; ///< Time that a collective takes to start.
 
+  double early_months = 15;     ///< Until programs for a generation are as fast as later ones.
+  double rows_peak = 989e12;    ///< FLOP/s in bf16 of the chip that `rows_half` is given for.
   double branch_bytes = 20;     ///< Traffic per element of the feed-forward.
   double logit_bytes = 20;      ///< Traffic per logit.
   double routed_bytes = 40;     ///< Traffic per routed copy of a hidden element.
@@ -82,8 +88,8 @@ struct RatioInterval {
 struct Calibration {
   ChipCalibration chip{};
   SharedCalibration shared{};
-  RatioInterval dense{0.921, 1.19};   // of models without experts
-  RatioInterval experts{0.858, 1.14}; // of models with experts
+  RatioInterval dense{0.917, 1.14};  // of models without experts
+  RatioInterval experts{0.81, 1.15}; // of models with experts
 };
 
 /// @brief Constants of each ChipGeneration, in its order. The second and third columns follow papers'
@@ -91,10 +97,10 @@ struct Calibration {
 /// taken down to 300 for a causal mask), and arXiv 2407.08608, section 4 (740 TFLOP/s forward on an H100,
 /// less backward); later chips are assumed to behave alike.
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
-    {0.837, 0.55, 0.55}, // ampere
-    {0.783, 0.60, 0.30}, // hopper
-    {0.705, 0.60, 0.30}, // blackwell
-    {0.815, 0.50, 0.50}, // tpu
+    {0.836, 0.55, 0.55}, // ampere
+    {0.776, 0.60, 0.30}, // hopper
+    {0.767, 0.60, 0.30}, // blackwell
+    {0.85, 0.50, 0.50},  // tpu
     {0.75, 0.60, 0.30},  // generic
 }};
 

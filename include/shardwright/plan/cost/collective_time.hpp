@@ -51,7 +51,8 @@ using AxisGroups = std::array<AxisGroup, 3>;
 struct LinkEfficiency {
   double scale_up = 1;
   double scale_out = 1;
-  double falls = 0; ///< Growth of the time per doubling of the domains that a group spans.
+  double falls = 0;         ///< Growth of the time per doubling of the domains that a group spans.
+  double start_seconds = 0; ///< Of a collective, before its first byte.
 };
 
 /// @brief Time of one kind of message on its links: `seconds(bytes)`.
@@ -280,6 +281,7 @@ template <class PerByteAt>
     out.latency_seconds += (level.parts - 1) * level.latency_seconds;
     out.leaves = level.domain > 0;
   });
+  out.latency_seconds += cluster.efficiency.start_seconds;
   return out;
 }
 

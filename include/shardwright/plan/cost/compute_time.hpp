@@ -50,22 +50,33 @@ struct ProductRates {
   double full = 0;   ///< FLOP/s of large products in bf16.
   double narrow = 0; ///< The same in the format of the run.
   double half = 0;   ///< Columns of a product that takes twice its asymptotic time.
+  double lost = 0;   ///< The same for its rows.
   double rows = 0;   ///< Twice the sum of a rank's tokens and those that it loses.
 
   [[nodiscard]] constexpr double sides(double k, double n) const noexcept { return (k + half) * (n + half); }
 };
 
+/// Factor on the time of products and attention in programs from a chip's first months.
+[[nodiscard]] constexpr double early_factor(const RunSpec& run, const SharedCalibration& shared) noexcept {
+  return run.chip_months > 0
+             ? 1 + shared.early_slows * std::max(0.0, 1 - run.chip_months / shared.early_months)
+             : 1;
+}
+
+/// Half of the rows that a product loses are those of its last tiles. The other half is time to fill the
+/// chip and to empty it, during which a faster chip would compute more rows.
 [[nodiscard]] constexpr ProductRates product_rates(const ChipSpec& chip, const RunSpec& run,
                                                    const Calibration& calibration, double tokens) noexcept {
   const SharedCalibration& shared = calibration.shared;
   // Steps of hosts took 1.13 to 1.17 times as long, nearly all of it in products: reproducible.md.
-  const double longer = run.reproducible ? 1.15 : 1;
+  const double longer = (run.reproducible ? 1.15 : 1) * early_factor(run, shared);
   const double full = calibration.chip.matmul * chip.sustained * chip.peak_bf16 / longer;
   // A format with fewer bits saves part of the time that the ratio of the peaks promises.
   const double peak = chip.peak(run.precision);
   const double narrow =
       peak == chip.peak_bf16 ? full : full / (1 - shared.eight_bit * (1 - 1 / (peak / chip.peak_bf16)));
-  return {full, narrow, shared.width_half, 2 * (tokens + shared.rows_half)};
+  const double lost = shared.rows_half * (1 + chip.peak_bf16 / shared.rows_peak) / 2;
+  return {full, narrow, shared.width_half, lost, 2 * (tokens + lost)};
 }
 
 /// Products over both sides of attention's matrices, per row.
@@ -131,7 +142,7 @@ struct FeedForwardSeconds {
       ((casts && !run.captured_experts ? shared.cast_bytes * copies * (2 * h + (columns + 1) * w) : 0) +
        shared.routed_bytes * sorting * copies * h) *
       traffic;
-  return {{(copies + local * shared.rows_half) * one / rates.narrow, 0, activation + moved}, activation};
+  return {{(copies + local * rates.lost) * one / rates.narrow, 0, activation + moved}, activation};
 }
 
 /// A layer of a state space: its two products, its scan, and the operations between them, which move memory
@@ -214,19 +225,26 @@ struct FeedForwardSeconds {
 
 /// Attention of a layer. If fused, it counts the causal half of the scores; its rate is halved when a chip's
 /// part of a sequence, or of a window, equals its constant.
+///
+/// A score takes an exponential in each pass, beside its products, of which the backward pass has five for
+/// two. Kernels that are tuned run at the power limit of their chip. A matrix unit without known exponentials
+/// (of a TPU) is as wide as the usual head, and idle in part if heads are narrower.
 [[nodiscard]] constexpr double attention_seconds(const ModelSpec& model, const ChipSpec& chip,
                                                  const RunSpec& run, const PlanConfiguration& plan,
                                                  const Calibration& calibration, double tokens) noexcept {
   const SharedCalibration& shared = calibration.shared;
-  const double reached =
-      shared.attention_reached *
-      (run.stack == KernelStack::tuned ? calibration.chip.attention : calibration.chip.plain_attention);
+  const double kernel = run.stack == KernelStack::tuned ? calibration.chip.attention * chip.sustained
+                                                        : calibration.chip.plain_attention;
   const double pairs =
       attended_tokens(model, static_cast<double>(run.sequence_length),
                       run.fused_attention ? FlopsConvention::causal : FlopsConvention::non_causal);
-  const double narrow_heads = std::min(1.0, (model.latent.used() ? 128.0 : model.width_per_head()) / 128);
-  const double seconds = tokens * pairs * attention_flops_per_pair(model) / plan.tp /
-                         (reached * chip.peak_bf16 * (0.5 + 0.5 * narrow_heads));
+  const double products =
+      attention_flops_per_pair(model) / (shared.attention_reached * kernel * chip.peak_bf16);
+  const double width = model.latent.used() ? 128 : model.width_per_head();
+  const double pair = chip.exponentials > 0
+                          ? products + shared.exponentials_shown * 2 / 3.5 * model.heads / chip.exponentials
+                          : products * std::max(1.0, 128 / width);
+  const double seconds = early_factor(run, shared) * tokens * pairs * pair / plan.tp;
   return run.fused_attention ? seconds * (1 + shared.attention_half * plan.cp / (2 * pairs)) : seconds;
 }
 

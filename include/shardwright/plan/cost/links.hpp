@@ -174,7 +174,8 @@ namespace detail {
 [[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                              const TokenCopies& copies,
                                              const SharedCalibration& shared) noexcept {
-  return detail::plan_links({cluster, {shared.scale_up, shared.scale_out, shared.falls}}, plan, copies);
+  return detail::plan_links(
+      {cluster, {shared.scale_up, shared.scale_out, shared.falls, shared.start_seconds}}, plan, copies);
 }
 
 namespace detail {
@@ -187,7 +188,7 @@ struct PlanShares {
 [[nodiscard]] constexpr PlanShares plan_shares(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                                const TokenCopies& copies,
                                                const SharedCalibration& shared) noexcept {
-  const LinkEfficiency efficiency{shared.scale_up, shared.scale_out, shared.falls};
+  const LinkEfficiency efficiency{shared.scale_up, shared.scale_out, shared.falls, shared.start_seconds};
   const ClusterLinks achieved(cluster, efficiency);
   return of_plan_groups<PlanShares>(
       plan, copies, [&](std::span<const AxisGroup> group) { return gather_shares(achieved, group); },

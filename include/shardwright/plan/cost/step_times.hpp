@@ -74,6 +74,14 @@ struct StageSeconds {
   return more == 0 || !waits ? 0 : plan.pp - 1 - std::min(more, plan.pp - 2);
 }
 
+/// Returns whether interleaved stages have the same number of layers if the embedding and the head each
+/// count as one. Programs then take the layer from the first and the last stage, and no stage waits for
+/// another of its rank; else a rank's layers are taken as spread evenly over its stages.
+[[nodiscard]] constexpr bool ends_are_layers(const ModelSpec& model, const PlanConfiguration& plan) noexcept {
+  const int stages = plan.pp * plan.chunks;
+  return takes_chunks(plan.schedule) && model.stacked_layers() % stages == stages - 2;
+}
+
 /// Extra time of a stage with one more layer than others, compared with the mean stage.
 [[nodiscard]] constexpr double fullest_seconds(const ModelSpec& model, const PlanConfiguration& plan,
                                                double microbatches, double longer) noexcept {
@@ -248,7 +256,8 @@ struct ScheduleTime {
 }
 
 /// The time that data parallelism adds: gathers and reductions, and the optimizer on the parameters
-/// that a rank updates, with the casts of all that it holds to 8 or 4 bits, which microbatches share.
+/// that a rank updates, with the casts of all that it holds to 8 or 4 bits, which microbatches share, and
+/// what a step takes besides.
 struct ShardingTime {
   DataTraffic data{};
   double optimizer_seconds = 0;
@@ -265,7 +274,7 @@ struct ShardingTime {
   const bool before = run.optimizer.gathered_bytes > 0 && run.optimizer.gathered_bytes < 2; // the gather
   const double cast = casts ? shared.weight_cast_bytes * (before ? updated : held.total()) : 0;
   return {data_traffic(run, plan, held, links, shared, microbatches_of(run, plan), beside),
-          (updated * shared.optimizer_bytes + cast) / cluster.chip.memory_bandwidth};
+          shared.step_seconds + (updated * shared.optimizer_bytes + cast) / cluster.chip.memory_bandwidth};
 }
 
 /// The number of times that eight chips are doubled.
@@ -302,7 +311,7 @@ struct StagesOfStep {
   seconds.last = last.seconds();
   seconds.of_fullest = fullest.passes;
   seconds.of_last = last.passes;
-  if (all % plan.pp != 0 && chunks_of(plan.schedule, plan.chunks) > 1)
+  if (all % plan.pp != 0 && chunks_of(plan.schedule, plan.chunks) > 1 && !ends_are_layers(model, plan))
     seconds.beside_last = seconds.fullest / (all / plan.pp + 1) * (1 - 1.0 / plan.chunks);
   seconds.weight = (seconds.last > seconds.fullest ? last : fullest).passes.weight_gradient;
   return out;

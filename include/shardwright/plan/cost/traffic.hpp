@@ -133,10 +133,14 @@ struct DataBytes {
   return plan.zero_stage >= 3 && plan.pp == 1;
 }
 
-/// Fraction of a microbatch's passes that data-parallel traffic can overlap. Backward passes are two thirds
-/// of a microbatch, and the first buckets must be filled.
-[[nodiscard]] constexpr double data_beside(const PlanConfiguration& plan) noexcept {
-  return data_each_microbatch(plan) ? 1 : 0.7;
+/// Passes of one microbatch that data-parallel traffic can overlap. Backward passes are two thirds of a
+/// microbatch, and the first buckets must be filled. Interleaved stages finish their last microbatches, one
+/// for each rank, chunk by chunk, so that the traffic of a chunk runs beside all passes of the others.
+[[nodiscard]] constexpr double data_beside(const PlanConfiguration& plan, double microbatches) noexcept {
+  return data_each_microbatch(plan) ? 1
+                                    : 0.7 * (plan.pp > 1 && takes_chunks(plan.schedule)
+                                                 ? std::min(microbatches, static_cast<double>(plan.pp))
+                                                 : 1);
 }
 
 /// Seconds of data-parallel traffic, of dense parameters, between copies of their parts, and of experts.
@@ -196,7 +200,8 @@ struct DataTraffic {
   };
   const double times = data_each_microbatch(plan) ? microbatches : 1;
   const double copies = parameter_copies(plan); // a microbatch has gradients of one of them
-  return {times * moved(bytes.together(), bytes.rounds, bytes.copied, data_beside(plan) * beside.pass),
+  return {times * moved(bytes.together(), bytes.rounds, bytes.copied,
+                        data_beside(plan, microbatches) * beside.pass),
           moved(bytes.each / copies, 1, 0, beside.backward)};
 }
 

@@ -252,14 +252,17 @@ constexpr void add_schedules(ScheduleBounds& bounds, const SearchInput& in, cons
   int kinds = 0; // that were seen
   branch.schedules.for_each(branch.plan, of, [&](PlanConfiguration one, int) {
     const std::size_t ends = ends_of(one);
-    const int bit = 1 << ends;
-    if ((kinds & bit) != 0 || (bit == 2 && (kinds & 1) != 0 && branch.both_hold_more))
+    const bool interleaved = takes_chunks(one.schedule);
+    const int bit = 1 << (ends + (interleaved ? 3 : 0));
+    if ((kinds & bit) != 0 || (ends == 1 && (kinds & bit >> 1) != 0 && branch.both_hold_more))
       return;
+    // More and smaller microbatches hide no more than as many of this size as there are ranks.
+    const double most = interleaved ? std::max(1.0, one.pp / microbatches_of(in.run, one)) : 1;
     for (; one.zero_stage <= 3; ++one.zero_stage) {
       if (!allows(in.space.zero_stage, one.zero_stage))
         continue;
       const ShardingTime time = sharding_time(in.cluster, in.run, one, branch.held[ends].most(), links,
-                                              in.calibration.shared, beside);
+                                              in.calibration.shared, {most * beside.pass, beside.backward});
       least = kinds == 0 ? time : least_of(least, time);
       kinds |= bit;
     }

@@ -103,12 +103,14 @@ public:
     const LayerPasses each(model, computed, traffic, repeats_of(plan), shared_,
                            pass_form(plan, microbatches_of(run, plan)));
     const StagePlacement& placement = out_.schedule.placement();
-    const int parts = placement.stages() / placement.ranks; // of a rank's layers
-    for (int stage = 0; stage < placement.stages(); ++stage) {
-      const double layers = (even_stages ? static_cast<double>(model.stacked_layers()) / placement.ranks
-                                         : layers_of(model.stacked_layers(), placement.rank_of(stage, 0))) /
-                            parts;
-      const double head = even_stages ? 1.0 / placement.stages() : stage + 1 == placement.stages() ? 1 : 0;
+    const int all = model.stacked_layers(), stages = placement.stages(), parts = stages / placement.ranks;
+    for (int stage = 0; stage < stages; ++stage) {
+      const bool end = stage == 0 || stage + 1 == stages;
+      const double layers = even_stages ? static_cast<double>(all) / stages
+                            : ends_are_layers(model, plan)
+                                ? all / stages + (end ? 0 : 1)
+                                : layers_of(all, placement.rank_of(stage, 0)) / parts;
+      const double head = even_stages ? 1.0 / stages : stage + 1 == stages ? 1 : 0;
       const StageLayers held{layers * dense, layers * experts, head};
       stages_.push_back(stage_pass(held, each));
       traffic_.push_back(stage_traffic(held, each));
@@ -305,8 +307,8 @@ private:
   void add_ending() {
     const bool once = data_seconds_ > 0 && !data_each_microbatch(plan_);
     const PassCosts& passes = cost_.passes;
-    const double beside =
-        data_beside(plan_) * (passes.forward + passes.input_gradient + passes.weight_gradient);
+    const double beside = data_beside(plan_, out_.schedule.microbatches()) *
+                          (passes.forward + passes.input_gradient + passes.weight_gradient);
     const bool gathers = once && reduced_ < 1, reduces = once && reduced_ > 0;
     const int gather = reduces ? 2 : 0;
     if (reduces) {

@@ -15,10 +15,10 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Units of data sheets: dense peaks in TFLOP/s; memory in GB and GB/s; bandwidths in GB/s per chip and
-/// direction.
+/// Units of data sheets: dense peaks in TFLOP/s and 10^12 exponentials/s; memory in GB and GB/s; bandwidths
+/// in GB/s per chip and direction.
 struct SheetPeaks {
-  double bf16 = 0, fp8 = 0, fp4 = 0;
+  double bf16 = 0, fp8 = 0, fp4 = 0, exponentials = 0;
 };
 struct SheetMemory {
   double gigabytes = 0, bandwidth = 0;
@@ -45,7 +45,8 @@ struct SheetDomain {
           scale_out * giga,
           domain.torus_dimensions,
           source,
-          sustained};
+          sustained,
+          peaks.exponentials * tera};
 }
 
 } // namespace detail
@@ -53,38 +54,43 @@ struct SheetDomain {
 /// @brief Chips with the figures of their data sheets, without structured sparsity.
 ///
 /// If sheets differ, NVIDIA's for the SXM or NVL72 board is used; scale-out is the usual node's one 200 or
-/// 400 Gbit/s port per chip, or for a TPU its share of the host's data-centre network. The last figure is the
-/// square root of the board's power over the usual power of its generation (700 W for Hopper, 1000 W for
-/// B200, 1200 W for GB200), which clocks under load follow.
+/// 400 Gbit/s port per chip, or for a TPU its share of the host's data-centre network. Exponentials are 16
+/// per multiprocessor and cycle of Ampere and Hopper (arXiv 2407.08608, section 3: 3.9 on an H100); NVIDIA
+/// gives 5 for Blackwell and 10.7 for Blackwell Ultra ("Inside NVIDIA Blackwell Ultra", 2025). The last
+/// figure is how clocks under load follow the power of the board over the usual one (700 W for Hopper, 1000 W
+/// for B200, 1200 W for GB200): its square root for Hopper, itself for Blackwell.
 namespace chip {
 
 /// @brief A chip of the catalogue, under its name in data sheets.
-inline constexpr ChipSpec a100_40 = detail::of_sheet(
-    "A100-40GB-SXM", ChipGeneration::ampere, {312}, {40, 1555}, {8, 300}, 25, "NVIDIA A100 data sheet, 2021");
-inline constexpr ChipSpec a100_80 = detail::of_sheet(
-    "A100-80GB-SXM", ChipGeneration::ampere, {312}, {80, 2039}, {8, 300}, 25, "NVIDIA A100 data sheet, 2021");
-inline constexpr ChipSpec h100 = detail::of_sheet("H100-80GB-SXM", ChipGeneration::hopper, {989, 1979},
-                                                  {80, 3350}, {8, 450}, 50, "NVIDIA H100 data sheet, 2023");
-inline constexpr ChipSpec h100_96 =
-    detail::of_sheet("H100-96GB-HBM2e (500W)", ChipGeneration::hopper, {989, 1979}, {96, 2400}, {8, 450}, 50,
-                     "github.com/pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md", 0.85);
+inline constexpr ChipSpec a100_40 =
+    detail::of_sheet("A100-40GB-SXM", ChipGeneration::ampere, {312, 0, 0, 2.4}, {40, 1555}, {8, 300}, 25,
+                     "NVIDIA A100 data sheet, 2021");
+inline constexpr ChipSpec a100_80 =
+    detail::of_sheet("A100-80GB-SXM", ChipGeneration::ampere, {312, 0, 0, 2.4}, {80, 2039}, {8, 300}, 25,
+                     "NVIDIA A100 data sheet, 2021");
+inline constexpr ChipSpec h100 =
+    detail::of_sheet("H100-80GB-SXM", ChipGeneration::hopper, {989, 1979, 0, 3.9}, {80, 3350}, {8, 450}, 50,
+                     "NVIDIA H100 data sheet, 2023");
+inline constexpr ChipSpec h100_96 = detail::of_sheet(
+    "H100-96GB-HBM2e (500W)", ChipGeneration::hopper, {989, 1979, 0, 3.9}, {96, 2400}, {8, 450}, 50,
+    "github.com/pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md", 0.85);
 inline constexpr ChipSpec h800 =
-    detail::of_sheet("H800", ChipGeneration::hopper, {989, 1979}, {80, 3350}, {8, 200}, 50,
+    detail::of_sheet("H800", ChipGeneration::hopper, {989, 1979, 0, 3.9}, {80, 3350}, {8, 200}, 50,
                      "DeepSeek-V3, arXiv 2412.19437, section 3.1; arXiv 2505.09343, section 2");
-inline constexpr ChipSpec h200 = detail::of_sheet("H200", ChipGeneration::hopper, {989, 1979}, {141, 4800},
-                                                  {8, 450}, 50, "NVIDIA H200 data sheet, 2024");
+inline constexpr ChipSpec h200 = detail::of_sheet("H200", ChipGeneration::hopper, {989, 1979, 0, 3.9},
+                                                  {141, 4800}, {8, 450}, 50, "NVIDIA H200 data sheet, 2024");
 inline constexpr ChipSpec b200 =
-    detail::of_sheet("B200", ChipGeneration::blackwell, {2250, 4500, 9000}, {180, 8000}, {8, 900}, 50,
+    detail::of_sheet("B200", ChipGeneration::blackwell, {2250, 4500, 9000, 5}, {180, 8000}, {8, 900}, 50,
                      "NVIDIA DGX B200 data sheet, 2025");
 inline constexpr ChipSpec b300 =
-    detail::of_sheet("B300", ChipGeneration::blackwell, {2250, 4500, 13500}, {288, 8000}, {8, 900}, 100,
-                     "NVIDIA DGX B300 data sheet, 2025", 1.05);
+    detail::of_sheet("B300", ChipGeneration::blackwell, {2250, 4500, 13500, 10.7}, {288, 8000}, {8, 900}, 100,
+                     "NVIDIA DGX B300 data sheet, 2025", 1.1);
 inline constexpr ChipSpec gb200 =
-    detail::of_sheet("GB200 (NVL72)", ChipGeneration::blackwell, {2450, 4900, 9800}, {186, 8000}, {72, 900},
-                     50, "NVIDIA GB200 NVL72 data sheet, 2025");
+    detail::of_sheet("GB200 (NVL72)", ChipGeneration::blackwell, {2450, 4900, 9800, 5}, {186, 8000},
+                     {72, 900}, 50, "NVIDIA GB200 NVL72 data sheet, 2025");
 inline constexpr ChipSpec gb300 =
-    detail::of_sheet("GB300 (NVL72)", ChipGeneration::blackwell, {2450, 4900, 14700}, {288, 8000}, {72, 900},
-                     100, "NVIDIA GB300 NVL72 data sheet, 2025", 1.08);
+    detail::of_sheet("GB300 (NVL72)", ChipGeneration::blackwell, {2450, 4900, 14700, 10.7}, {288, 8000},
+                     {72, 900}, 100, "NVIDIA GB300 NVL72 data sheet, 2025", 1.17);
 inline constexpr ChipSpec tpu_v4 =
     detail::of_sheet("TPUv4", ChipGeneration::tpu, {275}, {32, 1228}, {4096, 270, 3}, 6.25,
                      "cloud.google.com/tpu/docs/v4; links: jax-ml.github.io/scaling-book/tpus");
