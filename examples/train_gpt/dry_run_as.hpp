@@ -33,11 +33,9 @@ template <class Element, class Zero, class Form = void, class Target = sw::Defau
 }
 
 /// @brief The same with experts in the layers.
-template <class Element, class Zero, class Target = sw::DefaultTarget,
-          class Owners = sw::AxisList<sw::axis::ep>>
+template <class Element, class Zero, class Target = sw::DefaultTarget>
 [[nodiscard]] sw::DryRun dry_run_experts(const Options& options, int rank) {
-  return trainer::dry_run_of<TextTask<sw::MoeLayouts<Zero, Owners>, Element, sw::Counting<Target>>>(options,
-                                                                                                    rank);
+  return trainer::dry_run_of<TextTask<sw::MoeLayouts<Zero>, Element, sw::Counting<Target>>>(options, rank);
 }
 
 /// @brief Of adapters, with experts in the layers.

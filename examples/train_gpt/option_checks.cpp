@@ -274,13 +274,13 @@ static void check_reproducible(const Options& options) {
           "--record-hashes compares runs that have the same bits, but this one is not reproducible (add --reproducible, or leave it out)");
     return;
   }
-  const bool ordered =
-      (options.precision == Precision::fp32 || options.precision == Precision::bf16) &&
-      options.target == Device::host &&
-      (options.size.experts == 0 || (options.precision == Precision::fp32 && options.zero == 0));
+  const bool plain = options.precision == Precision::fp32 && options.zero == 0;
+  const bool ordered = (options.precision == Precision::fp32 || options.precision == Precision::bf16) &&
+                       options.target == Device::host &&
+                       (plain || !options.lora || options.size.experts == 0);
   if (!ordered)
     throw UsageError(
-        "--reproducible is for --precision fp32 or bf16 and --target host, and of models with experts for fp32 with --zero 0 in this program (leave one of them out)");
+        "--reproducible is for --precision fp32 or bf16 and --target host, and for adapters beside experts with fp32 and --zero 0, in this program (leave one of them out)");
   if (options.capacity > 0 || options.balance == "microbatch")
     throw UsageError("--reproducible gives the same bits for every --microbatch, but " +
                      std::string(options.capacity > 0 ? "--capacity" : "--balance microbatch") +

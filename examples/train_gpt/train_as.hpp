@@ -61,13 +61,11 @@ template <class Element, class Zero, class Context = sw::AllToAllContext, class 
                                                                                         dataset, quiet);
 }
 
-/// @brief The same with experts in the layers; `Zero` shards over the axes of MoeZeroAxes, and the ranks of
-/// `Owners` own experts.
-template <class Element, class Zero, class Target = sw::DefaultTarget,
-          class Owners = sw::AxisList<sw::axis::ep>>
+/// @brief The same with experts in the layers; `Zero` shards over the axes of MoeZeroAxes.
+template <class Element, class Zero, class Target = sw::DefaultTarget>
 [[nodiscard]] RunResult train_experts(const sw::HostCommunicator& world, const Options& options,
                                       const sw::TokenRows& dataset, bool quiet) {
-  return train_task<TextTask<sw::MoeLayouts<Zero, Owners>, Element, Target>>(world, options, dataset, quiet);
+  return train_task<TextTask<sw::MoeLayouts<Zero>, Element, Target>>(world, options, dataset, quiet);
 }
 
 /// @brief Trains adapters beside frozen weights, quantized if there is a Form.

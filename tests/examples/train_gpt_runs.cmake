@@ -134,12 +134,22 @@ shardwright_train_gpt_run(
   verify_reproducible_ring 0 TRAINING reproducible_ring OPTIONS ${reproducible} --context ring --mesh dp=2,cp=2
   SAYS "verify: passed: the same bits in 3 steps")
 shardwright_train_gpt_run(
-  verify_reproducible_experts 0 TRAINING reproducible_experts OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include"
-  --validation-batches 2 --batch 8 --steps 3 --reproducible --verify --mesh dp=2,ep=2,tp=2
-  SAYS "verify: passed: the same bits in 3 steps")
+  verify_reproducible_ring_pack 0 TRAINING reproducible_ring OPTIONS ${reproducible} --context ring --pack --mesh cp=4,tp=2
+  --sequence-parallel SAYS "verify: passed: the same bits in 3 steps")
+foreach(run IN ITEMS fp32:0 fp32:1 fp32:2 fp32:3 bf16:0 bf16:3)
+  string(REPLACE ":" ";" run "${run}")
+  list(GET run 0 precision)
+  list(GET run 1 zero)
+  set(training "reproducible_${precision}_experts_zero${zero}")
+  string(REPLACE "_fp32" "" training "${training}")
+  string(REPLACE "_zero0" "" training "${training}")
+  shardwright_train_gpt_run(
+    verify_${training} 0 TRAINING ${training} OPTIONS ${experts} --reproducible --precision ${precision} --zero ${zero}
+    --mesh dp=2,ep=2,tp=2 SAYS "verify: passed: the same bits in 3 steps")
+endforeach()
 shardwright_train_gpt_run(
   reproducible_refused 2 OPTIONS ${tiny} --reproducible --precision fp64
-  SAYS "--reproducible is for --precision fp32 or bf16 and --target host, and of models with experts" "leave one of them out")
+  SAYS "--reproducible is for --precision fp32 or bf16 and --target host, and for adapters beside experts" "leave one of them out")
 shardwright_train_gpt_run(
   reproducible_capacity 2 OPTIONS --model moe-tiny --data "${PROJECT_SOURCE_DIR}/include" --reproducible --capacity 1.5
   SAYS "--reproducible gives the same bits for every --microbatch, but --capacity counts the tokens of each microbatch")
