@@ -485,6 +485,16 @@ TEST_CASE("a filter of paths chooses the layers, and what cannot be is an error"
           findings.expect(has(failure_of<sw::LifecycleError>([&] { sw::adapt(layer, {}, "layer"); }),
                               "layer has one already (adapt a model once)"),
                           "adapted twice");
+          struct Two {
+            sw::Linear<sw::Layout<2>, sw::Layout<2>, Plan> whole;
+            sw::Linear<Unfinished, sw::Layout<2>, Plan> unfinished;
+            auto members() { return sw::members("whole", whole, "unfinished", unfinished); }
+          } two{{mesh, {3, 4}, sw::Initial::normal(1)}, {mesh, {3, 4}, sw::Initial::normal(1)}};
+          findings.expect(has(said([&] { sw::adapt(two, {.dropout = 0.1}); }), "asked for unfinished,"),
+                          "dropout of one of two");
+          findings.expect(sw::adapt(two, {}) == 2, "adapted after it was refused");
+          findings.expect(has(failure_of<sw::LifecycleError>([&] { sw::adapt(two, {}); }), "whole has one"),
+                          "both still adapted");
         }) == "");
 }
 

@@ -221,11 +221,12 @@ TEST_CASE("a block is never cut, and one that holds no numbers is NaN") {
           using Weight = sw::Layout<2, sw::Shard<1, tp>>;
           using P = sw::Parameter<Weight, Weight, float, Coarse<sw::DataParallel>>;
           const std::string text = failure_of<sw::InvalidArgument>([&] {
-            P(mesh, {3, 192}, sw::Initial::normal(1));
+            P(mesh, {3, 192}, sw::Initial::normal(1)).initialize("layers.0.down", 1);
           });
-          findings.expect(has(text, "Quantized weights: a rank must hold whole blocks of 64 elements") &&
-                              has(text, "has 192 over 2 ranks (make that extent a multiple of 128,"),
-                          text);
+          findings.expect(
+              has(text, "Quantized weights: a rank must hold whole blocks of 64 elements") &&
+                  has(text, "but layers.0.down has 192 over 2 ranks (make that extent a multiple of 128,"),
+              text);
           P weight(mesh, {1, 256}, sw::Initial::normal(1));
           weight.initialize("weight", 1);
           weight.fill_weights([](auto& weights) {

@@ -21,16 +21,15 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
+/// @param name of a parameter; empty for a tensor that was made at `where`
 /// @throws InvalidArgument if a layout would cut a block of elements of this shape.
 void require_whole_blocks(const MeshCore& core, const LayoutValue& layout,
                           std::span<const std::string_view> axes, std::span<const std::int64_t> shape,
-                          SourceLocation where);
+                          const std::string& name, SourceLocation where);
 
-/// The shape of a tensor's words. @throws as require_whole_blocks
-template <class Form, class L, class Shape>
-[[nodiscard]] Shape words_shape(const MeshCore& core, Shape shape, SourceLocation where) {
+/// The shape of a tensor's words, if no block is cut.
+template <class Form, class L, class Shape> [[nodiscard]] Shape words_shape(Shape shape) {
   static_assert(sizeof(BlocksIn<L>) > 0);
-  require_whole_blocks(core, L::value, L::axes, shape, where);
   shape.back() = shape.back() / quantized_block * words_of_block<Form>;
   return shape;
 }
@@ -38,17 +37,18 @@ template <class Form, class L, class Shape>
 #if !defined(SHARDWRIGHT_COMPILED)
 SHARDWRIGHT_INLINE void require_whole_blocks(const MeshCore& core, const LayoutValue& layout,
                                              std::span<const std::string_view> axes,
-                                             std::span<const std::int64_t> shape, SourceLocation where) {
+                                             std::span<const std::int64_t> shape, const std::string& name,
+                                             SourceLocation where) {
   const AxisBinding binding = bind_axes(core, axes);
   std::int64_t ranks = 1;
   for (const int axis : layout.shard(static_cast<int>(shape.size()) - 1))
     ranks *= binding.extents[static_cast<std::size_t>(axis)];
   if (shape.back() % (quantized_block * ranks) != 0)
     throw InvalidArgument(
-        "Quantized weights: a rank must hold whole blocks of 64 elements of the last dimension, but the tensor" +
-        where.text_after(" that was made at ") + " has " + std::to_string(shape.back()) + " over " +
-        std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") + " (make that extent a multiple of " +
-        std::to_string(quantized_block * ranks) +
+        "Quantized weights: a rank must hold whole blocks of 64 elements of the last dimension, but " +
+        (name.empty() ? "the tensor" + where.text_after(" that was made at ") : name) + " has " +
+        std::to_string(shape.back()) + " over " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+        " (make that extent a multiple of " + std::to_string(quantized_block * ranks) +
         ", split it over fewer ranks, or keep these weights whole, with Frozen<Zero>)");
 }
 #endif
@@ -62,8 +62,9 @@ SHARDWRIGHT_INLINE void require_whole_blocks(const MeshCore& core, const LayoutV
 template <class Form, LayoutType L, class Element, class Target>
 [[nodiscard]] ShardedTensor<L, detail::QuantizedWord, Target>
 quantize(const ShardedTensor<L, Element, Target>& tensor, SourceLocation where = SourceLocation::current()) {
-  ShardedTensor<L, detail::QuantizedWord, Target> words(
-      tensor.resources(), detail::words_shape<Form, L>(tensor.core(), tensor.shape(), where), where);
+  detail::require_whole_blocks(tensor.core(), L::value, L::axes, tensor.shape(), {}, where);
+  ShardedTensor<L, detail::QuantizedWord, Target> words(tensor.resources(),
+                                                        detail::words_shape<Form, L>(tensor.shape()), where);
   kernels::quantize<Form>(tensor.execution(), tensor.data(), words.mutable_data(),
                           tensor.local_size() / std::size_t(detail::quantized_block));
   return words;

@@ -140,8 +140,7 @@ public:
             SourceLocation where = SourceLocation::current())
       : ParameterBase({}, where, role), resources_(&mesh.core().template resources<Target>()),
         initial_(initial), shape_(given.shape),
-        stored_(detail::TensorAccess::outline<Stored>(mesh.core(),
-                                                      stored_shape(mesh.core(), given.shape, where))) {
+        stored_(detail::TensorAccess::outline<Stored>(mesh.core(), stored_shape(given.shape))) {
     static_cast<void>(fits_mesh<stored_layout, typename Mesh::axis_list>);
     detail::check_shape(given.shape, sizeof(accumulation_element), where);
     if constexpr (is_reproducible<Target>) // a product whose gradient sums over these axes
@@ -162,10 +161,13 @@ public:
 
   /// @brief Gives a parameter made by the first constructor its name and values. Collective over
   /// the mesh only in checked builds.
-  /// @throws LifecycleError on a second call.
+  /// @throws LifecycleError on a second call; InvalidArgument if the layout cuts a block of quantized
+  /// weights.
   void initialize(const std::string& name, std::uint64_t seed) override {
     if (initialized())
       detail::reject_second_initialization(this->name(), name);
+    if constexpr (quantized)
+      detail::require_whole_blocks(core(), stored_layout::value, stored_layout::axes, shape(), name, where());
     const detail::MemoryFor memory(MemoryKind::parameters);
     ShardedTensor<stored_layout, accumulation_element, Target> weights(*resources_, shape(), where());
     if constexpr (!RealElement<Element>)
@@ -343,11 +345,10 @@ private:
             element_type_of<stored_element>(), stored_.shape(), resources_->core()};
   }
 
-  /// The shape of the stored weights. @throws InvalidArgument if their layout cuts a block.
-  [[nodiscard]] static Shape stored_shape([[maybe_unused]] const detail::MeshCore& core, const Shape& shape,
-                                          [[maybe_unused]] SourceLocation where) {
+  /// The shape of the stored weights.
+  [[nodiscard]] static Shape stored_shape(const Shape& shape) {
     if constexpr (quantized)
-      return detail::words_shape<Form, stored_layout>(core, shape, where);
+      return detail::words_shape<Form, stored_layout>(shape);
     else
       return shape;
   }

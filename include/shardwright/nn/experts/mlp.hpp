@@ -76,9 +76,9 @@ public:
   }
   [[nodiscard]] Matrices& weight() noexcept { return weight_; }
   /// @brief Adds an adapter to frozen weights; called by adapt().
-  [[nodiscard]] std::size_t adapt(const LoraOptions& options,
-                                  const std::string& path) requires(!Matrices::trained) {
-    return adapter_.add(weight_, options, path);
+  [[nodiscard]] std::size_t adapt(const LoraOptions& options, const std::string& path,
+                                  detail::AddedAdapters& added) requires(!Matrices::trained) {
+    return adapter_.add(weight_, options, path, added);
   }
   /// @brief Called by merge_adapters() and unmerge_adapters().
   void merge_adapter(bool merged) requires(!Matrices::trained) { adapter_.merge(weight_, merged); }

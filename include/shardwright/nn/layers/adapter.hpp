@@ -30,6 +30,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -161,6 +162,9 @@ private:
   B b_;
 };
 
+/// Calls that take adapters out again.
+using AddedAdapters = std::vector<std::function<void()>>;
+
 /// Parts of an output dimension of a weight, each with an adapter of its own.
 struct OutputParts {
   struct Part {
@@ -215,11 +219,12 @@ public:
     }
   }
 
-  /// Adds those whose paths are chosen; returns how many.
+  /// Adds those whose paths are chosen, and how to take them out again; returns how many.
   /// @throws InvalidArgument for options that fit no adapter, or parts that do not fit the weight;
   /// LifecycleError for a second one.
   template <class P>
-  [[nodiscard]] std::size_t add(const P& weight, const LoraOptions& options, const std::string& path) {
+  [[nodiscard]] std::size_t add(const P& weight, const LoraOptions& options, const std::string& path,
+                                AddedAdapters& added) {
     if (options.rank < 1)
       throw InvalidArgument("Lora: the rank must be at least 1, but it is " + std::to_string(options.rank) +
                             " (8 to 64 are usual)");
@@ -239,6 +244,7 @@ public:
       if (lora_[i])
         throw LifecycleError("Lora: a layer must have one adapter, but " + own +
                              " has one already (adapt a model once)");
+      added.push_back([this, i] { lora_[i].reset(); });
       lora_[i].emplace(weight, shape_of(part, weight), options);
       ++count;
     }

@@ -207,9 +207,9 @@ public:
       return table_;
   }
   /// @brief Adds an adapter to a frozen table; called by adapt().
-  [[nodiscard]] std::size_t adapt(const LoraOptions& options,
-                                  const std::string& path) requires(!Table::trained) {
-    return adapter_.add(weight(), options, path);
+  [[nodiscard]] std::size_t adapt(const LoraOptions& options, const std::string& path,
+                                  detail::AddedAdapters& added) requires(!Table::trained) {
+    return adapter_.add(weight(), options, path, added);
   }
   /// @brief Called by merge_adapters() and unmerge_adapters().
   void merge_adapter(bool merged) requires(!Table::trained) { adapter_.merge(weight(), merged); }

@@ -93,9 +93,9 @@ public:
   }
   [[nodiscard]] Matrix& weight() noexcept { return weight_; }
   /// @brief Adds an adapter to frozen weights; called by adapt().
-  [[nodiscard]] std::size_t adapt(const LoraOptions& options,
-                                  const std::string& path) requires(!Matrix::trained) {
-    return adapter_.add(weight_, options, path);
+  [[nodiscard]] std::size_t adapt(const LoraOptions& options, const std::string& path,
+                                  detail::AddedAdapters& added) requires(!Matrix::trained) {
+    return adapter_.add(weight_, options, path, added);
   }
   /// @brief Names the parts of an output dimension, which then have adapters of their own, as queries, keys
   /// and values do: at most three names, literals, with their extents.

@@ -24,7 +24,9 @@ namespace detail {
 /// Calls visit(module, path) with each module below a part that can have an adapter.
 template <class Type, class Visitor>
 void visit_adaptable(Type& part, const std::string& path, const Visitor& visit) {
-  if constexpr (requires(const LoraOptions& options) { part.adapt(options, path); })
+  if constexpr (requires(const LoraOptions& options, AddedAdapters& added) {
+                  part.adapt(options, path, added);
+                })
     visit(part, path);
   else if constexpr (is_parameter<Type> || is_tied<Type>)
     return;
@@ -45,9 +47,8 @@ void visit_adaptable(Type& part, const std::string& path, const Visitor& visit) 
 struct FindsAdaptable {
   bool* found;
   template <class Type> constexpr bool operator()(const Type*) const {
-    if constexpr (requires(Type & module, const LoraOptions& options, const std::string& path) {
-                    module.adapt(options, path);
-                  })
+    if constexpr (requires(Type & module, const LoraOptions& options, const std::string& path,
+                           AddedAdapters& added) { module.adapt(options, path, added); })
       *found = true;
     return !*found;
   }
@@ -74,13 +75,26 @@ template <class Model> struct AdaptableModel {
 /// one use: merged into the table, it would change the others, too.
 class AdaptedParts {
 public:
-  /// Adds adapters to the modules below a part; returns how many.
+  /// Adds adapters to the modules below a part, all or none; returns how many.
   /// @throws InvalidArgument if one of them has a tied table that is used elsewhere, in this part or before.
   template <class Part> std::size_t add(Part& part, const std::string& path, const LoraOptions& options) {
+    AddedAdapters added;
+    try {
+      return add(part, path, options, added);
+    } catch (...) {
+      for (const auto& take_out : added)
+        take_out();
+      throw;
+    }
+  }
+
+private:
+  template <class Part>
+  std::size_t add(Part& part, const std::string& path, const LoraOptions& options, AddedAdapters& added) {
     std::size_t count = 0;
     std::set<const ParameterBase*> adapted;
     visit_adaptable(part, path, [&](auto& module, const std::string& of_module) {
-      const std::size_t own = module.adapt(options, of_module);
+      const std::size_t own = module.adapt(options, of_module, added);
       if (own > 0)
         adapted.insert(&module.weight());
       count += own;
@@ -93,7 +107,6 @@ public:
     return count;
   }
 
-private:
   struct Uses {
     int count = 0;
     bool adapted = false;
@@ -187,7 +200,7 @@ template <class Model> struct Adapted : Model {
 /// @param path of the model itself; empty for a whole one
 /// @return how many
 /// @throws InvalidArgument if no module is chosen, for a rank below 1, or for a tied table that the model
-/// uses elsewhere, too.
+/// uses elsewhere, too. The model is then as it was.
 template <class Model>
 std::size_t adapt(Model& model, const LoraOptions& options, const std::string& path = {}) {
   static_assert(sizeof(detail::AdaptableModel<Model>) > 0);
