@@ -187,6 +187,74 @@ TEST_CASE("dot conjugates its left operand, and the squared norm is real") {
         }) == "");
 }
 
+TEST_CASE("sums and means of complex elements are those of their parts") {
+  Complex all = 0;
+  std::array<Complex, 7> columns{};
+  for (std::size_t i = 0; i < 35; ++i) {
+    const Complex number = number_at(1, static_cast<std::int64_t>(i));
+    all += number;
+    columns[i % 7] += number;
+  }
+  for (const int ranks : {1, 2, 3, 4, 6, 8})
+    CHECK(on_mesh(ranks, [&](const DeviceMesh<dp>& mesh, Findings& findings) {
+            const Field x = filled(mesh, 1);
+            const auto sums = redistribute<Layout<1>>(sum<0>(x));
+            for (std::size_t j = 0; j < 7; ++j)
+              findings.expect(std::abs(sums.data()[j] - columns[j]) < 1e-14, "column ", j);
+            findings.expect(std::abs(item(redistribute<Layout<0>>(sum(x))) - all) < 1e-14, "all");
+            findings.expect(std::abs(item(redistribute<Layout<0>>(mean(x))) - all / 35.0) < 1e-15, "mean");
+            const auto rows = sum<1>(convert<std::complex<float>>(x));
+            static_assert(std::is_same_v<decltype(rows)::value_type, std::complex<float>>);
+            for (std::size_t i = 0; i < rows.local_size(); ++i) {
+              Complex row = 0;
+              for (std::size_t j = 0; j < 7; ++j)
+                row += x.data()[7 * i + j];
+              findings.expect(std::abs(Complex(rows.data()[i]) - row) < 1e-6, "row ", i);
+            }
+            const Field way = filled(mesh, 3);
+            findings.expect(
+                tensor_test::gradient_error(x, way,
+                                            [](const auto& z) {
+                                              if constexpr (AnyShardedTensor<decltype(z)>)
+                                                return redistribute<Layout<0>>(mean(z * z)) +
+                                                       sum(redistribute<Layout<1>>(sum<0>(z * z)));
+                                              else
+                                                return mean(z * z).template as<Layout<0>>() +
+                                                       sum(sum<0>(z * z).template as<Layout<1>>());
+                                            }) < 1e-8,
+                "gradient");
+          }) == "");
+  CHECK(on_mesh(2, [](const DeviceMesh<dp>& mesh, Findings& findings) {
+          ShardedTensor<Layout<1, Shard<0, dp>>, Complex> x(mesh, {40003}); // several blocks
+          fill(x, Complex(1, 2));
+          findings.expect(item(redistribute<Layout<0>>(sum(x))) == Complex(40003, 2 * 40003.0), "a long sum");
+        }) == "");
+}
+
+TEST_CASE("random complex elements do not depend on the layout, and their parts are numbers of one row") {
+  for (const int ranks : {1, 2, 3, 6})
+    CHECK(on_mesh(ranks, [](const DeviceMesh<dp>& mesh, Findings& findings) {
+            const RandomKey key{.seed = 3, .tensor = 5};
+            Field x(mesh, shape), y(mesh, shape);
+            ShardedTensor<Columns, Complex> across(mesh, shape);
+            ShardedTensor<Layout<2>, double> uniform(mesh, {5, 14}), normal(mesh, {5, 14});
+            fill_uniform(x, key, -1, 2);
+            fill_uniform(across, key, -1, 2);
+            fill_uniform(uniform, key, -1, 2);
+            fill_normal(y, key, 0.5, 2);
+            fill_normal(normal, key, 0.5, 2);
+            const auto is_row = [&](const auto& found, const auto& wanted, const char* what) {
+              const auto whole = redistribute<Layout<2>>(found);
+              for (std::size_t i = 0; i < 35; ++i)
+                findings.expect(whole.data()[i] == Complex(wanted.data()[2 * i], wanted.data()[2 * i + 1]),
+                                what, " element ", i);
+            };
+            is_row(x, uniform, "uniform");
+            is_row(across, uniform, "uniform, by columns");
+            is_row(y, normal, "normal");
+          }) == "");
+}
+
 TEST_CASE("a complex dot of views of two sizes is refused") {
   std::vector<Complex> memory(5, Complex(1, 2));
   std::vector<double> workspace(2);

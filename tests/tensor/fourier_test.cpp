@@ -76,10 +76,11 @@ TEST_CASE("gradients of Fourier transforms agree with differences") {
                 return tensor(std::type_identity<double>{}, of, seed);
               };
               agrees("rfft", real(7), real(8),
-                     [&](const auto& z) { return rfft<2>(z) * weights + rfft<2>(z); });
+                     [&](const auto& z) { return rfft<2>(z) * weights + rfftn<1, 2>(z); });
               const auto field = real(9);
-              agrees("irfft", complex(half, 10), complex(half, 11),
-                     [&](const auto& z) { return irfft<2>(z * weights, extent) + field; });
+              agrees("irfft", complex(half, 10), complex(half, 11), [&](const auto& z) {
+                return irfft<2>(z * weights, extent) + irfftn<1, 2>(z, extent) * field;
+              });
               const Shape strided{3, extent, 4}, strided_half{3, extent / 2 + 1, 4}; // lines with a stride
               const auto strided_real = [&](std::uint64_t seed) {
                 return tensor(std::type_identity<double>{}, strided, seed);

@@ -43,11 +43,11 @@ template <class Tensor> struct RandomFillOf : FillOf<Tensor> {
                 "random fill: the tensor must have no halos (fill one without, and redistribute it)");
   static_assert(Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 4,
                 "random fill: the tensor must have one to four dimensions (merge dimensions)");
-  static_assert(RealElement<typename Tensor::value_type>,
+  static_assert(FieldElement<typename Tensor::value_type>,
                 "random fill: the element type must be floating-point (convert it first)");
   static constexpr bool value = FillOf<Tensor>::value && !has_halos<typename Tensor::layout> &&
                                 Tensor::tensor_rank >= 1 && Tensor::tensor_rank <= 4 &&
-                                RealElement<typename Tensor::value_type>;
+                                FieldElement<typename Tensor::value_type>;
 };
 
 /// The position of this rank's block in the whole tensor.
@@ -87,7 +87,7 @@ void fill_zero(Tensor& tensor, SourceLocation where = SourceLocation::current())
 }
 
 /// @brief Uniform numbers in (low, high), keyed by seed, tensor and global element index: the same on every
-/// layout.
+/// layout. Both parts of a complex element are such numbers.
 /// @throws LifecycleError if the tensor was moved from; ConfigurationMismatch in checked builds if ranks give
 /// other numbers.
 template <AnyShardedTensor Tensor>
@@ -101,7 +101,8 @@ void fill_uniform(Tensor& tensor, RandomKey key, double low = 0.0, double high =
                           high);
 }
 
-/// @brief Normal numbers, keyed by seed, tensor and global element index: the same on every layout.
+/// @brief Normal numbers, keyed by seed, tensor and global element index: the same on every layout. Both
+/// parts of a complex element are such numbers.
 /// @throws LifecycleError if the tensor was moved from; ConfigurationMismatch in checked builds if ranks give
 /// other numbers.
 template <AnyShardedTensor Tensor>

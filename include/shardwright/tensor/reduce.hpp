@@ -12,6 +12,7 @@
 #include <shardwright/tensor/checks/input.hpp>
 #include <shardwright/tensor/checks/operation.hpp>
 #include <shardwright/tensor/halo/exchange.hpp>
+#include <shardwright/tensor/kernels/reduce_dimensions.hpp>
 #include <shardwright/tensor/kernels/repeat.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
 #include <shardwright/tensor/ordered_sum.hpp>
@@ -29,95 +30,24 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Sums of floating-point elements run in double precision.
-template <class Element> using AccumulatorOf = std::conditional_t<RealElement<Element>, double, Element>;
-
-template <ReduceOp op, class Accumulator> constexpr Accumulator neutral_element() {
-  using Limits = std::numeric_limits<Accumulator>;
-  if constexpr (op == ReduceOp::product)
-    return 1;
-  else if constexpr (op == ReduceOp::maximum)
-    return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-  else if constexpr (op == ReduceOp::minimum)
-    return Limits::has_infinity ? Limits::infinity() : Limits::max();
-  else
-    return 0;
-}
-
-/// A constant, because kernels on a device cannot call the functions of std::numeric_limits.
-template <ReduceOp op, class Element>
-inline constexpr AccumulatorOf<Element> reduction_start = neutral_element<op, AccumulatorOf<Element>>();
-
-/// NaN propagates, as in the reductions between ranks.
-template <ReduceOp op, class Accumulator>
-SHARDWRIGHT_FUNCTION constexpr Accumulator reduced(Accumulator left, Accumulator right) {
-  if constexpr (op == ReduceOp::product)
-    return left * right;
-  else if constexpr (op == ReduceOp::maximum)
-    return left >= right || left != left ? left : right;
-  else if constexpr (op == ReduceOp::minimum)
-    return left <= right || left != left ? left : right;
-  else
-    return left + right;
-}
-
-/// A reduced number times a factor, which is 1 if the number is an integer.
-template <class Element>
-SHARDWRIGHT_FUNCTION constexpr Element scaled(AccumulatorOf<Element> sum, double factor) {
-  if constexpr (RealElement<Element>)
-    return static_cast<Element>(sum * factor);
-  else
-    return static_cast<Element>(sum);
-}
-
-/// out[outer, inner] over in[outer, middle, inner], in order of the middle index.
-template <ReduceOp op, class Element> struct ReduceDimension {
-  const Element* in;
-  Element* out;
-  std::size_t middle;
-  std::size_t inner;
-  double factor;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t i) const {
-    auto sum = reduction_start<op, Element>;
-    const Element* from = in + i / inner * middle * inner + i % inner;
-    for (std::size_t m = 0; m < middle; ++m)
-      sum = reduced<op>(sum, static_cast<AccumulatorOf<Element>>(from[m * inner]));
-    out[i] = scaled<Element>(sum, factor);
-  }
-};
-
-inline constexpr std::size_t reduction_block = 4096;
-
-template <ReduceOp op, class In, class Out> struct ReduceBlocks {
-  const In* in;
-  Out* out;
-  std::size_t count;
-  std::size_t block_size;
-  double factor = 1;
-  SHARDWRIGHT_FUNCTION void operator()(std::size_t block) const {
-    auto sum = reduction_start<op, Out>;
-    const std::size_t end = (block + 1) * block_size < count ? (block + 1) * block_size : count;
-    for (std::size_t i = block * block_size; i < end; ++i)
-      sum = reduced<op>(sum, static_cast<AccumulatorOf<Out>>(in[i]));
-    out[block] = scaled<Out>(sum, factor);
-  }
-};
-
 template <class Op, class Input, class Result>
 void reduce_all_blocks(const Input& input, Result& out, double factor) {
   using Element = typename Input::value_type;
-  using Accumulator = AccumulatorOf<Element>;
+  using Part = RealPart<Element>;
+  using Accumulator = AccumulatorOf<Part>;
+  constexpr std::size_t parts = parts_in<Element>;
   const std::size_t count = input.local_size();
   const std::size_t blocks = count == 0 ? 1 : (count + reduction_block - 1) / reduction_block;
   auto& resources = input.resources();
-  const BufferHandle partial(resources.take(blocks * sizeof(Accumulator)));
+  const BufferHandle partial(resources.take(blocks * parts * sizeof(Accumulator)));
   auto* const sums = static_cast<Accumulator*>(partial.data());
   kernels::moves("sw::reduce", resources.execution(), (count + 1) * sizeof(Element));
-  kernels::run("sw::reduce", resources.execution(), blocks,
-               ReduceBlocks<Op::value, Element, Accumulator>{input.data(), sums, count, reduction_block});
-  kernels::run(
-      "sw::reduce", resources.execution(), 1,
-      ReduceBlocks<Op::value, Accumulator, Element>{sums, out.mutable_data(), blocks, blocks, factor});
+  kernels::run("sw::reduce", resources.execution(), blocks * parts,
+               ReduceBlocks<Op::value, parts, Part, Accumulator>{as_parts(input.data()), sums, count,
+                                                                 reduction_block});
+  kernels::run("sw::reduce", resources.execution(), parts,
+               ReduceBlocks<Op::value, parts, Accumulator, Part>{sums, as_parts(out.mutable_data()), blocks,
+                                                                 blocks, factor});
 }
 
 template <class Op> struct NoAverage {
@@ -129,18 +59,18 @@ template <class Op> struct NoAverage {
 
 /// Means of integers need not be integers.
 template <class X> struct RealMean {
-  static constexpr bool value = RealElement<typename std::remove_cvref_t<X>::element>;
+  static constexpr bool value = FieldElement<typename std::remove_cvref_t<X>::element>;
   static_assert(
       value,
       "mean: the elements must be floating-point, because a mean of integers need not be an integer (take the sum, and divide it as a floating-point number)");
 };
 
 /// Names the operand.
-template <class X> struct ReducedElement {
-  static constexpr bool value = !ComplexElement<typename X::value_type>;
+template <class X, class Op> struct ReducedElement {
+  static constexpr bool value = !ComplexElement<typename X::value_type> || std::is_same_v<Op, Sum>;
   static_assert(
       value,
-      "reduce: the elements must be real, because complex numbers have no order, and a sum of them is a dot product (take dot with a tensor of ones)");
+      "reduce: complex elements must be summed, because they have no order, and products of them are not reduced (use Sum)");
 };
 
 /// One ordered sum has 576 bytes.
@@ -213,7 +143,8 @@ template <class X, class G>
                             double factor) {
   ShardedTensor<Gradient<typename X::layout>, typename G::value_type, typename G::target> out(
       y_gradient.resources(), x.shape());
-  kernels::repeat(out.execution(), factor, vector_of(y_gradient), middle, inner, mutable_vector_of(out));
+  kernels::repeat(out.execution(), factor, part_vector_of(y_gradient), middle,
+                  inner * parts_in<typename G::value_type>, mutable_part_vector_of(out));
   return out;
 }
 
@@ -235,7 +166,7 @@ template <class Op, int dimension> struct Reduce {
     using Result = detail::ResultTensor<L, X>;
     if constexpr (!detail::is_extreme<Op> && !std::is_integral_v<typename Result::value_type>)
       static_cast<void>(detail::SumOfRanks<L, typename X::target>::value);
-    if constexpr (detail::any_invalid<L> || !detail::ReducedElement<X>::value) {
+    if constexpr (detail::any_invalid<L> || !detail::ReducedElement<X, Op>::value) {
       return Result(x.resources(), {}, where);
     } else if constexpr (detail::has_halos<typename X::layout>) {
       return forward(where, detail::without_halos(x));
@@ -248,12 +179,14 @@ template <class Op, int dimension> struct Reduce {
         detail::reduce_all_blocks<Op>(x, out, factor_of(x));
       } else {
         const auto [middle, inner] = extents(x);
-        using Kernel = detail::ReduceDimension<Op::value, typename X::value_type>;
+        using Kernel = detail::ReduceDimension<Op::value, RealPart<typename X::value_type>>;
         kernels::moves("sw::reduce", x.execution(),
                        x.local_size() * sizeof(typename X::value_type) +
                            out.local_size() * sizeof(typename Result::value_type));
-        kernels::run("sw::reduce", x.execution(), out.local_size(),
-                     Kernel{x.data(), out.mutable_data(), middle, inner, factor_of(x)});
+        constexpr std::size_t parts = detail::parts_in<typename X::value_type>;
+        kernels::run("sw::reduce", x.execution(), out.local_size() * parts,
+                     Kernel{detail::as_parts(x.data()), detail::as_parts(out.mutable_data()), middle,
+                            inner * parts, factor_of(x)});
       }
       detail::TensorAccess::note_reduction(out, x);
       return out;
@@ -322,8 +255,9 @@ template <class X> [[nodiscard]] auto ordered_sum_of(const X& x, SourceLocation 
 /// @brief Reduces away one dimension with `Op`: if it is sharded, the result is Partial<Op> over those axes.
 ///
 /// No communication; redistribute completes the result. Halos are ignored. Sums of float run in double, in a
-/// fixed order. An empty block gives the operation's neutral element. On a tape, Sum has a gradient, and so
-/// have Max and Min over a dimension that is not sharded: that of the first of equal elements.
+/// fixed order; those of complex elements are of their parts. An empty block gives the operation's neutral
+/// element. On a tape, Sum has a gradient, and so have Max and Min over a dimension that is not sharded: that
+/// of the first of equal elements.
 /// @tparam Op Sum, Product, Max or Min
 template <Reduction Op, int dimension, Operand X>
 [[nodiscard]] auto reduce(X&& x, SourceLocation where = SourceLocation::current()) {

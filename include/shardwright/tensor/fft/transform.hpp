@@ -312,6 +312,24 @@ template <int dimension, Operand X>
 [[nodiscard]] auto irfft(X&& x, std::int64_t extent, SourceLocation where = SourceLocation::current()) {
   return apply(operation::InverseRealFourier<dimension>{extent}, where, std::forward<X>(x));
 }
+/// @brief rfft along the last of several dimensions, and fft along the others, from the last to the first.
+template <int dimension, int... others, Operand X>
+[[nodiscard]] auto rfftn(X&& x, SourceLocation where = SourceLocation::current()) {
+  if constexpr (sizeof...(others) == 0)
+    return rfft<dimension>(std::forward<X>(x), where);
+  else
+    return fft<dimension>(rfftn<others...>(std::forward<X>(x), where), where);
+}
+/// @brief The inverse of rfftn, normalised by 1 / N.
+/// @param extent that of the real tensor along the last of the dimensions
+/// @throws InvalidArgument as irfft.
+template <int dimension, int... others, Operand X>
+[[nodiscard]] auto irfftn(X&& x, std::int64_t extent, SourceLocation where = SourceLocation::current()) {
+  if constexpr (sizeof...(others) == 0)
+    return irfft<dimension>(std::forward<X>(x), extent, where);
+  else
+    return irfftn<others...>(ifft<dimension>(std::forward<X>(x), where), extent, where);
+}
 /// @}
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -224,17 +224,25 @@ void run_random(const char* label, const Execution& execution, const typename Vi
   static_assert(tensor_rank >= 1 && tensor_rank <= 4,
                 "random kernels: the view must have one to four dimensions.");
   using Element = typename View::value_type;
-  RandomElements<Element, Draw> functor{
-      in,  flat_span_of(view, label).data, {0, 0, 0, 0}, {1, 1, 1, 1}, {1, 1, 1, 1}, position.order, 3, key,
-      draw};
+  using shardwright::detail::as_parts;
+  RandomElements<RealPart<Element>, Draw> functor{as_parts(in),
+                                                  as_parts(flat_span_of(view, label).data),
+                                                  {0, 0, 0, 0},
+                                                  {1, 1, 1, 1},
+                                                  {1, 1, 1, 1},
+                                                  position.order,
+                                                  3,
+                                                  key,
+                                                  draw};
   // Dimensions are right-aligned, so that number 3 holds neighbours: the last one, or a row of one element.
   const bool single = position.ordered + 1 == tensor_rank && !position.order.is_natural();
   require(!single || tensor_rank < 4, label, "the last of four dimensions must have no order (merge two).");
   for (std::size_t d = 0; d < tensor_rank; ++d) {
     const std::size_t slot = (single ? 3 : 4) - tensor_rank + d;
-    functor.offset[slot] = position.offset[d];
-    functor.global[slot] = position.global[d];
-    functor.extent[slot] = view.extent(static_cast<unsigned>(d));
+    const std::size_t parts = d + 1 == tensor_rank ? shardwright::detail::parts_in<Element> : 1;
+    functor.offset[slot] = parts * position.offset[d];
+    functor.global[slot] = parts * position.global[d];
+    functor.extent[slot] = parts * view.extent(static_cast<unsigned>(d));
     if (d == position.ordered && !position.order.is_natural())
       functor.ordered = slot;
     require(functor.offset[slot] + functor.extent[slot] <= functor.global[slot] || view.size() == 0, label,
@@ -250,7 +258,8 @@ void run_random(const char* label, const Execution& execution, const typename Vi
 
 } // namespace detail
 
-/// @brief Uniform numbers in (low, high); element values depend only on the key and the global index.
+/// @brief Uniform numbers in (low, high); element values depend only on the key and the global index. The
+/// parts of complex elements are numbers of their own.
 /// @param view contiguous local block of one to four dimensions
 /// @throws InvalidArgument if the block does not lie inside the global extents
 template <class Execution, KernelView View>
@@ -258,7 +267,7 @@ void fill_uniform(const Execution& execution, const View& view, const BlockPosit
                   double low, double high) {
   using Element = typename View::value_type;
   detail::run_random("fill_uniform", execution, view.data(), view, position, key,
-                     detail::DrawUniform<AccumulationElement<Element>>{low, high - low});
+                     detail::DrawUniform<AccumulationElement<RealPart<Element>>>{low, high - low});
 }
 
 /// @brief Normal numbers by the method of Box and Muller; computed in double, rounded to the
@@ -270,7 +279,7 @@ void fill_normal(const Execution& execution, const View& view, const BlockPositi
                  double mean, double deviation) {
   using Element = typename View::value_type;
   detail::run_random("fill_normal", execution, view.data(), view, position, key,
-                     detail::DrawNormal<AccumulationElement<Element>>{mean, deviation});
+                     detail::DrawNormal<AccumulationElement<RealPart<Element>>>{mean, deviation});
 }
 
 /// @brief out = 0 with the given probability, else in / (1 - probability); `out` may be `in`.
