@@ -279,6 +279,51 @@ TEST_CASE("a reproducible run sums integers of 8 bytes, and its products take lo
   CHECK(problem({.tp = 8, .cp = 8, .dp = 4}) != PlanProblem::not_reproducible);
 }
 
+TEST_CASE("exponentials bound attention, and a faster chip loses more rows of a product", "[evaluate]") {
+  const ModelSpec llama = *find_model("llama-3.1-8b");
+  const SharedCalibration& shared = calibration_of(ChipGeneration::blackwell).shared;
+  const RunSpec run{.sequences = 8, .sequence_length = 8192};
+  const PlanConfiguration plan{.dp = 8};
+  ClusterSpec cluster = cluster_of(chip::b200, 8);
+  const auto of = [&](const RunSpec& how) { return evaluate(llama, cluster, how, plan); };
+  const StepCost usual = of(run);
+  // Two passes of 32 layers and heads over half of 8192 x 8192 scores, beside the ramp of the kernel.
+  cluster.chip.exponentials *= 2;
+  const double pairs = attended_tokens(llama, 8192, FlopsConvention::causal);
+  const double exponentials = 2.0 * 32 * 32 * 8192 * (pairs + shared.attention_half / 2);
+  CHECK(usual.attention_seconds - of(run).attention_seconds ==
+        Approx(shared.exponentials_shown * exponentials * (1 / 5e12 - 1 / 10e12)));
+  cluster.chip.exponentials = chip::b200.exponentials;
+  cluster.chip.peak_bf16 *= 2;
+  CHECK(of(run).matmul_seconds > 0.5 * usual.matmul_seconds * 1.02);
+  cluster.chip.peak_bf16 = chip::b200.peak_bf16;
+  // Programs of a generation's first months are slower, those of later ones are not.
+  RunSpec early = run;
+  early.chip_months = shared.early_months / 3;
+  CHECK(of(early).matmul_seconds == Approx(usual.matmul_seconds * (1 + shared.early_slows * 2 / 3)));
+  CHECK(of(early).attention_seconds == Approx(usual.attention_seconds * (1 + shared.early_slows * 2 / 3)));
+  CHECK(of(early).elementwise_seconds == Approx(usual.elementwise_seconds));
+  early.chip_months = shared.early_months;
+  CHECK(of(early).step_seconds == Approx(usual.step_seconds));
+}
+
+TEST_CASE("interleaved stages hide gradients behind each other, and ends count as layers", "[evaluate]") {
+  const ModelSpec llama = *find_model("llama-3.1-405b"); // 126 layers
+  const ClusterSpec cluster = cluster_of(chip::h100, 4096);
+  const RunSpec run{.sequences = 512, .sequence_length = 8192};
+  PlanConfiguration plan{.tp = 8, .pp = 8, .dp = 64, .zero_stage = 1};
+  const auto of = [&](const PlanConfiguration& how) { return evaluate(llama, cluster, run, how); };
+  const StepCost once = of(plan);
+  plan.schedule = PlanSchedule::interleaved;
+  plan.chunks = 8;
+  const StepCost even = of(plan);
+  CHECK(even.of(Traffic::data).seconds == Approx(once.of(Traffic::data).seconds));
+  CHECK(even.of(Traffic::data).exposed_seconds < 0.5 * once.of(Traffic::data).exposed_seconds);
+  // Two layers for each of 64 stages, one of them the embedding or the head: no rank waits for another's.
+  plan.chunks = 7; // 126 layers are not 56 stages of as many
+  CHECK(even.imbalance_seconds < 0.5 * of(plan).imbalance_seconds);
+}
+
 TEST_CASE("the recipe's levers act as they do in practice", "[evaluate]") {
   const auto cost = [](PlanConfiguration plan, std::int64_t sequences = 2048) {
     return evaluate(llama_70b, cluster, {.sequences = sequences, .sequence_length = 8192}, plan);

@@ -344,6 +344,24 @@ TEST_CASE("a row may name its machine and schedule in the words of its source", 
   CHECK(read("H100", "1,32,bf16,,,,").plan.microbatch == 1);
 }
 
+TEST_CASE("a row's container or date tells how old its chips were", "[published_run]") {
+  const auto months = [](const std::string& chip, const std::string& date, const std::string& notes) {
+    return read_run_case(
+               read_published_runs("id,source,model,n_chips,seq_len,global_batch_seqs,tp,chip,date,notes\n"
+                                   "a,b,llama-3.1-8b,8,8192,8,1," +
+                                   chip + "," + date + "," + notes + "\n")
+                   .at(0))
+        .run.chip_months;
+  };
+  CHECK(months("B200", "2025-02", "") == 2); // after December 2024
+  CHECK(months("GB300 (NVL72)", "", "container 26.04.01") == 16);
+  CHECK(months("H100-80GB-SXM", "2023-06", "container 25.09") == 35); // the container counts
+  CHECK(months("H100-80GB-SXM", "2024", "") == 20);                   // the middle of the year
+  CHECK(months("B200", "2024-05", "") == 0.5);
+  CHECK(months("B200", "", "") == 0);
+  CHECK(months("A100-80GB-SXM", "2023-06", "") == 0);
+}
+
 TEST_CASE("operations of published runs are those that their sources count", "[published_run]") {
   int compared = 0;
   for (const PublishedRun& row : rows_of("published_runs.csv")) {
