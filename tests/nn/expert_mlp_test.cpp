@@ -699,6 +699,23 @@ TEST_CASE(
         }) == "");
 }
 
+TEST_CASE("a dry run on a reproducible target has terms of some rows, but not too many") {
+  using Target = sw::Counting<sw::Reproducible<sw::DefaultTarget>>;
+  for (const std::int64_t experts : {2, 700}) // more rows than a term takes, and experts without rows
+    static_cast<void>(sw::dry_run(1, 0, [experts](const sw::HostCommunicator& world) {
+      const Mesh mesh = mesh_of(world, {1, 1, 1});
+      const sw::ShardedTensor<Rows, float, Target> x(mesh, {1, 600, width});
+      const sw::ShardedTensor<Rows, std::int32_t, Target> choices(mesh, {1, 600, 1});
+      const auto rows = sw::dispatch<ep>(x, choices, {.experts = experts, .most_rows = 600});
+      const auto& leaves = rows.shape().route().leaf_rows;
+      REQUIRE(leaves.back() == 600);
+      for (std::size_t i = 1; i < leaves.size(); ++i) {
+        CHECK(leaves[i] > leaves[i - 1]);
+        CHECK(leaves[i] - leaves[i - 1] <= 256);
+      }
+    }));
+}
+
 TEST_CASE("an expert keeps its first choices up to its capacity, on every mesh the same") {
   using Crossed = sw::Layout<3, sw::Shard<0, ep, dp>>; // tokens against the order of the mesh
   for (const std::size_t number : {0U, 1U, 3U, 4U, 5U})

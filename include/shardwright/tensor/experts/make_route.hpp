@@ -286,6 +286,15 @@ inline void place_leaves(ExpertRoute& route, const ExpertOwners& owners,
   route.leaf_rows.push_back(row);
 }
 
+/// The same for a dry run, which knows no choices.
+inline void place_longest_leaves(ExpertRoute& route) {
+  constexpr std::int64_t longest = 256;
+  for (std::size_t e = 0; e + 1 < route.first_rows.size(); ++e)
+    for (std::int64_t row = route.first_rows[e]; row < route.first_rows[e + 1]; row += longest)
+      route.leaf_rows.push_back(row);
+  route.leaf_rows.push_back(route.rows());
+}
+
 /// The route of tokens whose choices are `choices`, [tokens, slots] in the memory of the target. Only the
 /// counts are copied to the host, which waits for them. Collective over the owners: all ranks learn all
 /// counts, so that all of them detect if one lacks room.
@@ -327,7 +336,7 @@ make_expert_route(TargetResources<Target>& resources, std::span<const std::int32
   KeptVector<kernels::RowRun> runs(memory);
   place_rows(*route, owners, counts, all, runs);
   if constexpr (counts_only<Target> && is_reproducible<Target>)
-    route->leaf_rows = route->first_rows;
+    place_longest_leaves(*route);
   else if constexpr (is_reproducible<Target>)
     place_leaves(*route, owners, of_leaves, leaves.most);
   if (route->exchanges()) {
