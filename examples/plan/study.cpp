@@ -170,16 +170,17 @@ Study timeless_study_of(const Options& options, bool with_sweeps) {
   if (!with_sweeps || sw::is_unusable(out.best.problem))
     return out;
   const sw::Situation now{cluster, run};
-  const auto sweep_of = [&](sw::Resource resource, int per_doubling, const sw::SearchSpace& within) {
-    return std::async(std::launch::async, [&, resource, per_doubling, within] {
-      return sw::sweep(model, now, resource, sw::sweep_factors(now, resource, per_doubling), within);
+  const auto sweep_of = [&](sw::Resource resource, int per_doubling, const sw::SearchSpace& within,
+                            const sw::FinishedSearch* known) {
+    return std::async(std::launch::async, [&, resource, per_doubling, within, known] {
+      return sw::sweep(model, now, resource, sw::sweep_factors(now, resource, per_doubling), within, known);
     });
   };
   std::vector<std::future<sw::Sweep>> sweeps;
   for (const sw::Resource resource : varied(options))
-    sweeps.push_back(sweep_of(resource, sweeps.empty() ? 2 : 1, space));
+    sweeps.push_back(sweep_of(resource, sweeps.empty() ? 2 : 1, space, &found));
   if (also_unpaired)
-    out.unpaired_sweep = sweep_of(varied(options).front(), 2, unpaired).get();
+    out.unpaired_sweep = sweep_of(varied(options).front(), 2, unpaired, nullptr).get();
   for (std::future<sw::Sweep>& one : sweeps)
     out.sweeps.push_back(one.get());
   return out;

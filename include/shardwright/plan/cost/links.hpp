@@ -108,6 +108,18 @@ constexpr void for_each_hop(const ClusterSpec& cluster, const AxisGroup& axis,
   return out;
 }
 
+/// Computes the values for the groups of experts and of their copies.
+template <class Out, class Gather, class AllToAll>
+constexpr void add_expert_groups(Out& out, const PlanConfiguration& plan, const PlacedAxes& placed,
+                                 const Gather& gather, const AllToAll& all_to_all) noexcept {
+  const std::int64_t copies = plan.expert_dp();
+  const SplitGroups split = split_stage(plan, placed, plan.experts_outside ? copies : plan.ep);
+  if (plan.ep > 1)
+    out.expert = all_to_all((plan.experts_outside ? split.outer : split.inner).all());
+  if (copies > 1)
+    out.expert_data = gather((plan.experts_outside ? split.inner : split.outer).all());
+}
+
 /// Computes a value for every group of a plan: `gather` and `all_to_all` of ranks over axes, `hop` along an
 /// axis.
 template <class Out, class Gather, class AllToAll, class Hop>
@@ -138,14 +150,8 @@ template <class Out, class Gather, class AllToAll, class Hop>
     data.add(placed[context_first ? PlanAxis::dp : PlanAxis::cp]);
     out.data = gather(data.all());
   }
-  if (copies.experts > 0) {
-    const std::int64_t copies_of_expert = plan.expert_dp();
-    const SplitGroups split = split_stage(plan, placed, plan.experts_outside ? copies_of_expert : plan.ep);
-    if (plan.ep > 1)
-      out.expert = all_to_all((plan.experts_outside ? split.outer : split.inner).all());
-    if (copies_of_expert > 1)
-      out.expert_data = gather((plan.experts_outside ? split.inner : split.outer).all());
-  }
+  if (copies.experts > 0)
+    add_expert_groups(out, plan, placed, gather, all_to_all);
   return out;
 }
 
@@ -165,6 +171,17 @@ namespace detail {
       plan, copies, [&](std::span<const AxisGroup> group) { return gather_time(cluster, group); },
       [&](std::span<const AxisGroup> group) { return all_to_all_time(cluster, group, copies); },
       [&](const AxisGroup& axis) { return mean_hop(cluster.cluster, axis, cluster.efficiency); });
+}
+
+/// The same links, but those of experts and their copies, which are in other places.
+[[nodiscard]] constexpr PlanLinks with_experts_of(PlanLinks links, const ClusterLinks& cluster,
+                                                  const PlanConfiguration& plan,
+                                                  const TokenCopies& copies) noexcept {
+  add_expert_groups(
+      links, plan, PlacedAxes(plan),
+      [&](std::span<const AxisGroup> group) { return gather_time(cluster, group); },
+      [&](std::span<const AxisGroup> group) { return all_to_all_time(cluster, group, copies); });
+  return links;
 }
 
 } // namespace detail

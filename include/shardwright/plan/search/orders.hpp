@@ -59,11 +59,12 @@ struct SearchOrders {
       if (again)
         continue;
       seen[static_cast<std::size_t>(distinct++)] = placed;
-      for (const bool outside : {false, true}) {
-        plan.experts_outside = outside;
-        if (space.experts_outside ? *space.experts_outside != outside : outside && !splits)
-          continue;
-        add(plan, plan_links(achieved, plan, copies));
+      plan.experts_outside = space.experts_outside.value_or(false);
+      const PlanLinks first = plan_links(achieved, plan, copies);
+      add(plan, first);
+      if (splits && !space.experts_outside) {
+        plan.experts_outside = true;
+        add(plan, with_experts_of(first, achieved, plan, copies));
       }
     }
   }

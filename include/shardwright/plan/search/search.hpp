@@ -237,6 +237,9 @@ private:
     for (std::size_t i = 0; open != 0 && i < static_cast<std::size_t>(orders.count); ++i) {
       PlanConfiguration plan = branch.plan;
       orders.settle(plan, i);
+      if (layers_floor(in_, plan, branch.computed, least_traffic(in_, plan, orders.links[i])) >
+          limit(state, complexity(plan)))
+        continue;
       const ScheduleSet left =
           orders.count == 1 // it has the least links
               ? open

@@ -76,27 +76,55 @@ struct Sweep {
   return out;
 }
 
+namespace detail {
+
+/// Whether a search with less memory ends with the same plan: the chosen plan and the fastest one still fit.
+/// The others take as long as before or, if they must recompute more, longer.
+[[nodiscard]] inline bool still_fits(const FinishedSearch& ended, const ModelSpec& model, const Situation& at,
+                                     const SearchSpace& space) {
+  const double capacity = at.cluster.chip.memory_bytes * (1 - space.headroom);
+  if (!ended.best.found() || ended.best.cost.memory.total() > capacity)
+    return false;
+  for (const SearchCandidate& one : ended.state.fastest)
+    if (one.measure == ended.state.best_seconds)
+      return evaluate(model, at.cluster, at.run, one.plan).memory.total() <= capacity;
+  return false;
+}
+
+} // namespace detail
+
 /// @brief The best plans at each factor of a resource, in ascending order, and the factor from which on they
 /// have no pipeline: to 2% if the resource is continuous, else one of the factors.
 ///
-/// Takes two searches per factor and at most six to find where the pipeline ends.
+/// Takes two searches per factor, fewer of memory, and at most six to find where the pipeline ends.
+/// @param known the search of `now` in `space`, if it has ended
 [[nodiscard]] inline Sweep sweep(const ModelSpec& model, const Situation& now, Resource resource,
-                                 const std::vector<double>& factors, const SearchSpace& space = {}) {
+                                 const std::vector<double>& factors, const SearchSpace& space = {},
+                                 const FinishedSearch* known = nullptr) {
   SearchSpace flat = space;
   flat.pp = 1;
-  flat.chunks = {}; // stages of a pipeline
-  const auto point_at = [&](double factor) {
-    SweepPoint point{factor, with_more(now.cluster, now.run, resource, factor), {}, {}};
-    point.best = search(model, point.at.cluster, point.at.run, space);
-    point.without_pipeline = point.best.found() && point.best.configuration.pp == 1
-                                 ? point.best
-                                 : search(model, point.at.cluster, point.at.run, flat);
-    return point;
+  flat.chunks = {};                 // stages of a pipeline
+  FinishedSearch ended, ended_flat; // at the factor above
+  const auto best_of = [&](const SweepPoint& point, const SearchSpace& within, FinishedSearch& above,
+                           const FinishedSearch* of_now) {
+    const Situation& at = point.at;
+    if (of_now != nullptr && point.factor == 1)
+      above = *of_now;
+    else if (resource != Resource::memory || !detail::still_fits(above, model, at, within))
+      above = finished_search(model, at.cluster, at.run, within);
+    return above.best;
   };
   const auto no_pipeline = [](const Plan& plan) { return plan.found() && plan.configuration.pp == 1; };
   Sweep out{resource, {}, {}};
-  for (const double factor : factors)
-    out.points.push_back(point_at(factor));
+  out.points.resize(factors.size());
+  for (std::size_t i = factors.size(); i-- > 0;) {
+    SweepPoint& point = out.points[i];
+    point = {factors[i], with_more(now.cluster, now.run, resource, factors[i]), {}, {}};
+    point.best = best_of(point, space, ended, known);
+    point.without_pipeline = point.best.found() && point.best.configuration.pp == 1
+                                 ? point.best
+                                 : best_of(point, flat, ended_flat, nullptr);
+  }
   std::size_t flat_from = out.points.size();
   while (flat_from > 0 && no_pipeline(out.points[flat_from - 1].best))
     --flat_from;
