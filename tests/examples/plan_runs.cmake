@@ -172,7 +172,7 @@ file(WRITE "${plan_files}/short.csv" "id,source,model,chip,n_chips\na,b,c,d\n")
 shardwright_plan_run(
   short_row 1 OPTIONS --evaluate "${plan_files}/short.csv" SAYS "short.csv: Runs, line 2: there must be 5 cells")
 shardwright_plan_run(
-  many_passes 0 OPTIONS --model llama-3.1-405b --cluster gb200x256 --tokens 62.9M
+  many_passes 0 OPTIONS --model llama-3.1-405b --cluster gb200x256 --tokens 125.8M
   SAYS "configurations costed; not simulated, because the step has too many passes .--simulate")
 
 # Sweeps, and their requirements.
