@@ -226,7 +226,7 @@ TEST_CASE("blocks of every size, in long rows and short ones, are exchanged on o
   const auto ranks = static_cast<std::size_t>(world.size()), own = static_cast<std::size_t>(world.rank());
   // Rank r has rows_of(r) rows, and rank s wants the columns of width_of(s): read where they lie, packed
   // into several messages, in one message, or empty.
-  const auto rows_of = [](std::size_t rank) { return rank == 2 ? std::size_t{0} : 3 + 500 * (rank % 2); };
+  const auto rows_of = [](std::size_t rank) { return rank == 2 ? std::size_t{0} : 12 + 500 * (rank % 2); };
   const auto width_of = [](std::size_t rank) { return std::array<std::size_t, 3>{4099, 333, 2}[rank % 3]; };
   const auto element = [](std::size_t from, std::size_t to, std::size_t i) {
     return static_cast<std::uint32_t>((from * 8 + to) * 3'000'000 + i);
@@ -352,8 +352,13 @@ TEST_CASE("without fingerprints the lengths of messages are still compared", "[c
 
 TEST_CASE("without fingerprints the lengths of blocks are compared, whether or not they are messages",
           "[comm]") {
-  const auto [sent, expected] = GENERATE(table<std::size_t, std::size_t>(
-      {{20'000, 40'000}, {40'000, 20'000}, {100, 20'000}, {5'000, 20'000}, {20'000, 100}, {20'000, 5'000}}));
+  const auto [sent, expected] = GENERATE(table<std::size_t, std::size_t>({{200'000, 400'000},
+                                                                          {400'000, 200'000},
+                                                                          {100, 200'000},
+                                                                          {20'000, 200'000},
+                                                                          {200'000, 100},
+                                                                          {200'000, 20'000},
+                                                                          {200'000, 5'000}}));
   sw::HostCommunicator world = breakable_world(false);
   if (world.size() == 1)
     return;

@@ -256,7 +256,7 @@ void after_launch(const std::string& fault) {
 /// No call of a steady state allocates, started ones included.
 void steady(sw::HostCommunicator world) {
   const auto ranks = static_cast<std::size_t>(world.size());
-  std::vector<float> data(100000, 1.0F), part(data.size() / 12), whole(part.size() * ranks),
+  std::vector<float> data(400000, 1.0F), part(data.size() / 12), whole(part.size() * ranks),
       out(whole.size());
   std::vector<sw::StridedBlock> columns;
   for (std::size_t r = 0; r < ranks; ++r)

@@ -43,6 +43,8 @@ public:
   /// Up to this many bytes go in parts that are sent eagerly. A rendezvous takes longer than five of them if
   /// Open MPI reads the other process's memory (CMA, its default), and hardly less time otherwise.
   static constexpr std::size_t parted_bytes = std::size_t{16} << 10;
+  /// Longer blocks of an exchange are announced before they move: one message more hardly counts.
+  static constexpr std::size_t unannounced_bytes = std::size_t{128} << 10;
   /// In an all_reduce, every rank reads all of every other's data up to this many bytes altogether, as one
   /// round is faster than two.
   static constexpr std::size_t one_round_bytes = std::size_t{16} << 10;
@@ -56,7 +58,7 @@ public:
     const auto* const from = static_cast<const std::byte*>(data);
     const auto post = mode == Mode::synchronous ? MPI_Issend : MPI_Isend;
     in_parts(bytes, mode, [&](std::size_t at, std::size_t part) {
-      MPI_Request& request = add({peer, part, part});
+      MPI_Request& request = add({peer, part});
       check_mpi(post(from + at, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request),
                 "MPI_Isend", &site);
     });
@@ -66,13 +68,10 @@ public:
                const MpiCallSite& site, Mode mode = Mode::standard) {
     auto* const to = static_cast<std::byte*>(data);
     in_parts(bytes, mode, [&](std::size_t at, std::size_t part) {
-      post_receive(channel, to + at, {peer, part, part, true, mode == Mode::ragged}, tag, site);
+      MPI_Request& request = add({peer, part, true, mode == Mode::ragged, to + at});
+      check_mpi(MPI_Irecv(to + at, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request),
+                "MPI_Irecv", &site);
     });
-  }
-  /// Receives the announcement of a block of so many bytes.
-  void receive_offer(const MpiChannel& channel, BlockOffer& offer, std::size_t bytes, int peer, int tag,
-                     const MpiCallSite& site) {
-    post_receive(channel, &offer, {peer, sizeof offer, bytes, true}, tag, site);
   }
 
   /// Whether all messages are done; the set is empty then.
@@ -127,11 +126,19 @@ public:
     messages_.clear();
   }
 
+  /// A rank of the group has sent another number of bytes than this rank's call says.
+  [[noreturn]] static void mismatch(int peer, std::size_t bytes, const std::string& what,
+                                    const MpiCallSite& site) {
+    throw CollectiveMismatch(std::string(name_of(site.operation)) + ": rank " + std::to_string(peer) +
+                                 " of the group must send " + std::to_string(bytes) + " bytes, but it " +
+                                 what + " (pass equal counts and element types on all ranks)",
+                             site.context());
+  }
+
 private:
   struct Message {
     int peer = 0;
-    std::size_t bytes = 0;      ///< Of itself.
-    std::size_t data_bytes = 0; ///< The same, or those that it announces.
+    std::size_t bytes = 0;
     bool receive = false;
     bool ragged = false;
     const void* data = nullptr; ///< Of a receive.
@@ -146,15 +153,6 @@ private:
       part = std::min(bytes - at, most);
       post(at, part);
     }
-  }
-
-  void post_receive(const MpiChannel& channel, void* data, Message message, int tag,
-                    const MpiCallSite& site) {
-    message.data = data;
-    MPI_Request& request = add(message);
-    check_mpi(
-        MPI_Irecv(data, static_cast<int>(message.bytes), MPI_BYTE, message.peer, tag, channel.comm, &request),
-        "MPI_Irecv", &site);
   }
 
   MPI_Request& add(const Message& message) {
@@ -173,19 +171,20 @@ private:
   }
 
   void check_length(std::size_t i, const MpiCallSite& site) const {
-    if (!messages_[i].receive || messages_[i].ragged)
+    const Message& message = messages_[i];
+    if (!message.receive || message.ragged)
       return;
     int count = 0;
     MPI_Get_count(&statuses_[i], MPI_BYTE, &count);
-    const auto bytes = static_cast<std::size_t>(count);
-    const bool announces = messages_[i].bytes != messages_[i].data_bytes;
-    BlockOffer offer;
-    if (bytes == sizeof offer)
-      std::memcpy(&offer, messages_[i].data, sizeof offer);
-    const bool announced = offer.mark == BlockOffer::unlike_data;
-    const std::size_t sent = announced ? offer.block.count() : bytes;
-    if (announced != announces || sent != messages_[i].data_bytes)
-      mismatch(i, site, "sent " + std::to_string(sent) + " bytes");
+    auto bytes = static_cast<std::size_t>(count);
+    if (bytes == sizeof(BlockOffer)) {
+      BlockOffer offer;
+      std::memcpy(&offer, message.data, sizeof offer);
+      if (offer.mark == BlockOffer::unlike_data)
+        bytes = offer.block.count();
+    }
+    if (bytes != message.bytes)
+      mismatch(message.peer, message.bytes, "sent " + std::to_string(bytes) + " bytes", site);
   }
 
   [[noreturn]] void fail(int code, const MpiCallSite& site) const {
@@ -195,22 +194,13 @@ private:
         continue;
       int error_class = own;
       MPI_Error_class(own, &error_class);
-      if (error_class ==
-          MPI_ERR_TRUNCATE) // Data instead of an announcement are less than would be announced.
-        mismatch(i, site, messages_[i].bytes == messages_[i].data_bytes ? "sent more" : "sent fewer");
+      if (error_class == MPI_ERR_TRUNCATE)
+        mismatch(messages_[i].peer, messages_[i].bytes, "sent more", site);
       check_mpi(own, "MPI_Testall", &site);
     }
     check_mpi(code, "MPI_Testall", &site);
     throw TransportError(code, "MPI_Testall: MPI must say which message failed, but it did not",
                          site.context());
-  }
-
-  [[noreturn]] void mismatch(std::size_t i, const MpiCallSite& site, const std::string& what) const {
-    throw CollectiveMismatch(std::string(name_of(site.operation)) + ": rank " +
-                                 std::to_string(messages_[i].peer) + " of the group must send " +
-                                 std::to_string(messages_[i].data_bytes) + " bytes, but it " + what +
-                                 " (pass equal counts and element types on all ranks)",
-                             site.context());
   }
 
   std::vector<MPI_Request> requests_;

@@ -39,7 +39,7 @@ public:
     scratch_ = &scratch;
     step_ = 0;
     reduced_ = false;
-    direct_.start(channel, tag, site);
+    direct_.start(channel, rank, tag, site);
     plan();
     post(0);
     post(1);
@@ -57,7 +57,7 @@ public:
 
   /// Advances as far as messages allow. @return whether the call is done.
   [[nodiscard]] bool advance() {
-    if (plan_ == Plan::exchange && !read_blocks())
+    if (plan_ == Plan::exchange && !begin_messages())
       return false;
     for (; step_ < steps_; ++step_)
       if (!finish_step())
@@ -124,7 +124,7 @@ private:
   /// Announces the large blocks, so that others may read them while this rank copies its own.
   void plan_exchange() {
     plan_ = Plan::exchange;
-    peers_seen_ = 0;
+    planned_ = false;
     for (int i = 1; i < ranks_; ++i) {
       const int from = (rank_ + ranks_ - i) % ranks_, to = (rank_ + i) % ranks_;
       direct_.take(from, target(from), element_bytes_);
@@ -145,7 +145,7 @@ private:
         largest = std::max(largest, block.count());
         packed = packed || !block.contiguous();
       }
-      if (const StridedBlock block = target(peer); !direct_.takes(peer)) {
+      if (const StridedBlock block = target(peer); !direct_.took(peer)) {
         largest = std::max(largest, block.count());
         unpacks_ = unpacks_ || !block.contiguous();
       }
@@ -297,25 +297,20 @@ private:
 
   // Exchanges of blocks.
 
-  /// Reads the large blocks. @return false if announcements are still missing, or a process is gone.
-  [[nodiscard]] bool read_blocks() {
-    if (peers_seen_ == 0) {
-      if (!direct_.known())
+  /// Reads the large blocks, and then posts the messages of the others. @return whether that is done.
+  [[nodiscard]] bool begin_messages() {
+    if (!planned_) {
+      if (!direct_.read(out_))
         return false;
       plan_messages();
-      peers_seen_ = 1;
-    }
-    for (; peers_seen_ < ranks_; ++peers_seen_) {
-      const int from = (rank_ + ranks_ - peers_seen_) % ranks_;
-      if (direct_.takes(from) && !direct_.read(from, out_, target(from), element_bytes_))
-        return false;
+      planned_ = true;
     }
     return true;
   }
 
   /// The part of a block that comes by messages in a step.
   [[nodiscard]] BlockPart incoming(int from, std::size_t step) const noexcept {
-    return direct_.takes(from) ? BlockPart{} : part_of(target(from), step, segment_);
+    return direct_.took(from) ? BlockPart{} : part_of(target(from), step, segment_);
   }
 
   void post_exchange(std::size_t step, MpiRequests& requests) {
@@ -363,7 +358,7 @@ private:
   std::size_t step_ = 0;
   std::size_t steps_ = 0;
   bool reduced_ = false;
-  int peers_seen_ = 0; ///< Ranks whose blocks have been read, or need messages, and this one.
+  bool planned_ = false; ///< The messages of an exchange.
   bool unpacks_ = false;
   std::array<MpiRequests, 2> first_;
   std::array<MpiRequests, 2> second_;
