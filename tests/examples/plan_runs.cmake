@@ -181,7 +181,7 @@ shardwright_plan_run(
   SAYS "over bandwidth between domains" " GB/s +pp +s +MFU % +without +best plan" "\n +50 [*] +[0-9]+ +[0-9.]+ .*pp="
        "no pipeline is needed from [0-9]+ GB/s on\n")
 shardwright_plan_run(
-  sweep_chips 0 OPTIONS --model llama-3.1-70b --cluster h100x64 --sequences 1024 --sweep chips
+  sweep_chips 0 OPTIONS --model gpt3-175b --cluster h100x64 --sequences 1024 --sweep chips
   SAYS "\n +chips +pp" "\n +4 +- .*a chip has too little memory" "\n +64 [*] +[0-9]" "\n1024 +[0-9]" "a pipeline is needed up to the last of them")
 shardwright_plan_run(
   sweep_json 0 OPTIONS --model llama-2-7b --cluster h100x64 --sequences 64 --sweep domain --json
