@@ -101,11 +101,10 @@ private:
   std::uint32_t low_[lanes];
 };
 
-/// The same as tile_product for terms of any size: the tile's sums go through memory.
+/// The same as tile_product for terms of any size, and for few terms: the tile's sums go through memory.
 template <int rows, int registers>
-[[gnu::noinline, gnu::cold]] void tile_product_of_any_terms(TileLeft<float> a, const float* b,
-                                                            std::size_t b_stride, FixedPoint* c,
-                                                            std::size_t c_stride, LeafSums& terms) {
+[[gnu::noinline]] void tile_product_of_any_terms(TileLeft<float> a, const float* b, std::size_t b_stride,
+                                                 FixedPoint* c, std::size_t c_stride, LeafSums& terms) {
   constexpr std::size_t columns = registers * lane_count<float>;
   alignas(64) float sums[rows * columns];
   TermAdder adder;
@@ -146,12 +145,14 @@ template <TileStore store, int rows, int registers>
                                     LeafSums& terms) {
   static_assert(store == TileStore::accumulate);
   constexpr std::size_t columns = registers * lane_count<float>;
-  SplitTerms split[rows * registers];
-  for (SplitTerms& one : split)
-    one.start(terms.ends.size());
   for (std::size_t i = 0; i < rows && !terms.fresh; ++i) // requests memory before it is needed
     for (std::size_t l = 0; l < columns; l += 64 / sizeof(FixedPoint))
       __builtin_prefetch(c + i * c_stride + l, 1);
+  if (terms.ends.size() == 1) // of up to 256 products: few terms
+    return tile_product_of_any_terms<rows, registers>(a, b, b_stride, c, c_stride, terms);
+  SplitTerms split[rows * registers];
+  for (SplitTerms& one : split)
+    one.start(terms.ends.size());
   SplitTerms::Integers outside{};
   std::size_t k = 0;
   for (const std::size_t end : terms.ends) {
