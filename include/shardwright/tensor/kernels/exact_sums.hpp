@@ -50,8 +50,8 @@ template <class Element, class Term> struct ExactBlocks {
     constexpr int margin = 6; // other numbers may be larger than the sample's
     ExactSum& sum = partial[block] = ExactSum();
     const int guess = exponent_above(begin, end - begin < sample ? end : begin + sample) + margin;
-    if (!add_windows<windows>(begin, end, guess, sum) &&
-        !add_windows<windows + 1>(begin, end, exponent_above(begin, end), sum))
+    if (!add_windows<usual_windows>(begin, end, guess, sum) &&
+        !add_windows<usual_windows + 1>(begin, end, exponent_above(begin, end), sum))
       for (std::size_t i = begin; i < end; ++i)
         sum.add(term(i));
     sum.normalize();
@@ -61,7 +61,7 @@ private:
   static constexpr std::size_t width = shardwright::detail::lane_bytes / sizeof(double);
   static constexpr std::size_t streams = 2;
   static constexpr bool narrow = sizeof(Element) < sizeof(double) && std::is_same_v<Term, ElementTerms>;
-  static constexpr int windows = narrow ? 1 : 2; // that usually hold the bits
+  static constexpr int usual_windows = narrow ? 1 : 2; // that usually hold the bits
   static constexpr int window_bits = 51;
   static_assert(exact_block / (width * streams) <= 4096, "64-bit integers of 51 bits add 4,096");
   static constexpr std::uint64_t sign = std::uint64_t{1} << 63U;
@@ -70,8 +70,8 @@ private:
   using Signed = typename shardwright::detail::Vector<std::int64_t, width>::type;
 
   /// Integers of the terms that were added, and what shows that some did not fit.
-  template <int count> struct Sums {
-    Integers integers[count][streams] = {};
+  template <int windows> struct Sums {
+    Integers integers[windows][streams] = {};
     Integers outside[streams] = {};
     Integers rest[streams] = {};
   };
@@ -121,39 +121,39 @@ private:
     return to;
   }
 
-  template <int count>
+  template <int windows>
   static void add_register(const Element* left, const Element* right, const Numbers* rounders,
-                           std::size_t stream, Sums<count>& sums) {
+                           std::size_t stream, Sums<windows>& sums) {
     Numbers rest = as_rounded(Term::of(load(left), load(right)));
-    for (int w = 0; w < count; ++w) {
+    for (int w = 0; w < windows; ++w) {
       const Numbers shifted = as_rounded(rest + rounders[w]); // or -ffast-math would cancel the rounder
       const Numbers rounded = shifted - rounders[w];
       const auto bits = copied<Integers>(&shifted);
       sums.integers[w][stream] += bits;
       if (w == 0)
         sums.outside[stream] |= bits ^ copied<Integers>(rounders);
-      if (w + 1 == count)
+      if (w + 1 == windows)
         sums.rest[stream] |= copied<Integers>(&rounded) ^ copied<Integers>(&rest);
       rest -= rounded;
     }
   }
 
   /// Adds the block's terms below 2^e, unless the windows do not hold all of their bits.
-  template <int count>
+  template <int windows>
   [[nodiscard]] bool add_windows(std::size_t begin, std::size_t end, int e, ExactSum& sum) const {
     constexpr int lowest = -1074; // there are no bits below it
-    constexpr int last = window_bits * (count - 1);
+    constexpr int last = window_bits * (windows - 1);
     const int first = e - window_bits < lowest + last ? lowest + last : e - window_bits;
     if (first + 53 > 1023)
       return false; // the largest doubles: a sum with the rounder would overflow
-    Numbers rounders[count];
-    std::uint64_t bias[count];
-    for (int w = 0; w < count; ++w) {
+    Numbers rounders[windows];
+    std::uint64_t bias[windows];
+    for (int w = 0; w < windows; ++w) {
       bias[w] = static_cast<std::uint64_t>(first - window_bits * w + 52 + 1023) << 52U | std::uint64_t{1}
                                                                                              << 51U;
       rounders[w] = Numbers{} + std::bit_cast<double>(bias[w]);
     }
-    Sums<count> sums;
+    Sums<windows> sums;
     std::uint64_t registers = 0; // of each stream
     std::size_t i = begin;
     for (; i + streams * width <= end; i += streams * width, ++registers)
@@ -176,7 +176,7 @@ private:
     }
     if (any_bits(sums.outside) >> 52U != 0 || any_bits(sums.rest) << 1U != 0) // the rest of -0 is -0
       return false;
-    for (int w = 0; w < count; ++w)
+    for (int w = 0; w < windows; ++w)
       add_integers(sums.integers[w], registers * bias[w], first - window_bits * w, sum);
     return true;
   }
