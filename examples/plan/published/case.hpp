@@ -376,7 +376,8 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
 /// Defaults for empty columns: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
 /// recomputed, 1F1B (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an
 /// overlap mean that all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load
-/// (GShard's capacity). Runs in fp16 are assumed to predate fused attention. Recomputation is a kind, a list
+/// (GShard's capacity). Runs in fp16 are assumed to predate fused attention. The age of a GPU's generation
+/// follows from the container that notes name, else from the date. Recomputation is a kind, a list
 /// of operations of `find_operations`, a policy of `find_policy`, or after the word "offload" the values that
 /// wait in the host's memory, by the names of `find_kept`. If the stack is empty, ZeRO-2 and 3 on
 /// GPUs mean PyTorch FSDP, and so the plain one, or the compiled one if notes name a compiler, unless source
