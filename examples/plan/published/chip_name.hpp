@@ -53,6 +53,7 @@ template <class Function> constexpr void for_each_word(std::string_view name, co
     const std::string_view chip = same_name(word, "trillium")   ? "v6e"
                                   : same_name(word, "ironwood") ? "tpu7x"
                                   : same_name(word, "7x")       ? "tpu7x"
+                                  : same_name(word, "trn1")     ? "trainium1"
                                   : same_name(word, "trn2")     ? "trainium2"
                                                                 : word;
     if (!found)

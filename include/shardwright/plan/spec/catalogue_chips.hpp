@@ -125,6 +125,10 @@ inline constexpr ChipSpec gaudi_2 = detail::of_sheet(
 inline constexpr ChipSpec gaudi_3 = detail::of_sheet(
     "Gaudi3", ChipGeneration::generic, {1835, 1835}, {128, 3670}, {8, 525}, 75,
     "Intel at Hot Chips 2024; docs.habana.ai, network configuration: 21 and 3 ports of 200 Gbit/s");
+// Four links of 48 GB/s and direction join the 16 chips of a trn1.32xlarge in a torus of 4 x 4.
+inline constexpr ChipSpec trainium_1 = detail::of_sheet(
+    "Trainium1", ChipGeneration::generic, {190}, {34.4, 820}, {16, 192, 2}, 6.25,
+    "awsdocs-neuron.readthedocs-hosted.com, Trainium, Trn1 and Trainium2 architecture: 384 GB/s both ways");
 inline constexpr ChipSpec trainium_2 =
     detail::of_sheet("Trainium2", ChipGeneration::generic, {667, 1299}, {103.1, 2900}, {16, 512, 2}, 25,
                      "awsdocs-neuron.readthedocs-hosted.com, Trainium2 and Trn2 architecture");
@@ -132,11 +136,11 @@ inline constexpr ChipSpec trainium_2 =
 } // namespace chip
 
 /// @brief All chips of the catalogue.
-inline constexpr std::array<ChipSpec, 22> chip_catalogue{
-    {chip::a100_40, chip::a100_80, chip::h100,    chip::h100_96,   chip::h800,   chip::h200,
-     chip::b200,    chip::b300,    chip::gb200,   chip::gb300,     chip::tpu_v4, chip::tpu_v5e,
-     chip::tpu_v5p, chip::tpu_v6e, chip::tpu_7x,  chip::mi300x,    chip::mi325x, chip::mi350x,
-     chip::mi355x,  chip::gaudi_2, chip::gaudi_3, chip::trainium_2}};
+inline constexpr std::array<ChipSpec, 23> chip_catalogue{
+    {chip::a100_40, chip::a100_80, chip::h100,    chip::h100_96,    chip::h800,      chip::h200,
+     chip::b200,    chip::b300,    chip::gb200,   chip::gb300,      chip::tpu_v4,    chip::tpu_v5e,
+     chip::tpu_v5p, chip::tpu_v6e, chip::tpu_7x,  chip::mi300x,     chip::mi325x,    chip::mi350x,
+     chip::mi355x,  chip::gaudi_2, chip::gaudi_3, chip::trainium_1, chip::trainium_2}};
 
 namespace detail {
 
