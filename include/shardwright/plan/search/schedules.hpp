@@ -65,6 +65,17 @@ struct SearchSchedules {
 
   [[nodiscard]] constexpr ScheduleSet all() const noexcept { return (ScheduleSet{1} << count) - 1; }
 
+  /// Calls `function(plan, place)` for each schedule of a set.
+  template <class Function>
+  constexpr void for_each(PlanConfiguration plan, ScheduleSet of, const Function& function) const {
+    for (; of != 0; of &= of - 1) {
+      const int place = std::countr_zero(of);
+      plan.schedule = plans[static_cast<std::size_t>(place)].schedule;
+      plan.chunks = plans[static_cast<std::size_t>(place)].chunks;
+      function(plan, place);
+    }
+  }
+
   /// Those of a set that allow a plan's number of microbatches.
   [[nodiscard]] constexpr ScheduleSet legal(const RunSpec& run, const PlanConfiguration& plan,
                                             ScheduleSet of) const {
@@ -75,17 +86,6 @@ struct SearchSchedules {
         out &= ~(ScheduleSet{1} << place);
     });
     return out;
-  }
-
-  /// Calls `function(plan, place)` for each schedule of a set.
-  template <class Function>
-  constexpr void for_each(PlanConfiguration plan, ScheduleSet of, const Function& function) const {
-    for (; of != 0; of &= of - 1) {
-      const int place = std::countr_zero(of);
-      plan.schedule = plans[static_cast<std::size_t>(place)].schedule;
-      plan.chunks = plans[static_cast<std::size_t>(place)].chunks;
-      function(plan, place);
-    }
   }
 };
 
