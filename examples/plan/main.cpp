@@ -31,9 +31,7 @@ int run(const plan_example::Options& options) {
     return 0;
   }
   if (options.sweep) {
-    const sw::Situation now{options.cluster, options.run};
-    const sw::Sweep swept =
-        sw::sweep(options.model, now, *options.sweep, sw::sweep_factors(now, *options.sweep), options.space);
+    const sw::Sweep swept = plan_example::sweep_of(options);
     std::cout << (options.json ? plan_example::sweep_json(options, swept)
                                : plan_example::sweep_report(options, swept));
     return 0;

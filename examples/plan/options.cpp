@@ -5,6 +5,7 @@
 
 #include "options.hpp"
 
+#include "report.hpp"
 #include "simulation.hpp"
 #include "specifications.hpp"
 
@@ -266,7 +267,8 @@ ParseResult parse(int argc, const char* const* argv) {
   CLI::App app{"Says which parallelism a training run needs, what it costs, and why.", "plan"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
-  std::string model, cluster, tokens, fix, evaluate, svg, swept, trace, timeline, precision = "bf16";
+  std::string model, cluster, tokens, fix, evaluate, measured, svg, swept, trace, timeline,
+      precision = "bf16";
   std::string stack = "tuned", experts = "launched", dispatch = "fused", attention = "fused", recomputed;
   std::vector<std::string> stragglers;
   std::int64_t sequences = 0, length = 4096, domain = 0;
@@ -345,6 +347,11 @@ ParseResult parse(int argc, const char* const* argv) {
          "What a selective recomputation runs again: a list such as norm,act, of attention, norm, act, mla_up_proj, mlp, shared_experts, moe, qkv_proj, out_proj and up_proj, or a policy of MaxText, such as save_qkv_proj. Default: attention, norms, activations and the projections of latents.")
       ->type_name("LIST")
       ->group("Run");
+  app.add_option(
+         "--measured", measured,
+         "Measured runs of the program, in a CSV file as for --evaluate: times are scaled by what they took over their predictions.")
+      ->type_name("FILE")
+      ->group("Run");
   app.add_option("--headroom", options.space.headroom,
                  "Fraction of a chip's memory that a plan leaves free. Default: 0.08.")
       ->check(real_from(0, true, 0.9))
@@ -419,12 +426,14 @@ ParseResult parse(int argc, const char* const* argv) {
       for (const auto& [name, given] :
            {std::pair("--model", !model.empty()), std::pair("--cluster", !cluster.empty()),
             std::pair("--sweep", !swept.empty()), std::pair("--svg", !svg.empty()),
-            std::pair("--simulate", options.simulate)})
+            std::pair("--measured", !measured.empty()), std::pair("--simulate", options.simulate)})
         if (given)
           throw UsageError("--evaluate predicts the runs of a file and cannot be combined with " +
                            std::string(name));
       return {std::move(options), std::string(), 0};
     }
+    if (!measured.empty() && options.simulate)
+      throw UsageError("--measured scales predicted times and cannot be combined with --simulate");
     if (!swept.empty() && options.simulate)
       throw UsageError("--sweep prints a table and cannot be combined with --simulate");
     if (!swept.empty() && !svg.empty())
@@ -455,6 +464,9 @@ ParseResult parse(int argc, const char* const* argv) {
       options.space.recomputed = parse_operations(recomputed);
     check_fixed(options);
     options.sweep = parse_sweep(swept, options.cluster);
+    options.measured = measured;
+    if (!measured.empty())
+      options.program = read_program(measured);
     for (const sw::Straggler& one : options.simulation.stragglers)
       if (one.rank >= options.cluster.chips())
         throw UsageError("--straggler needs a rank below " + std::to_string(options.cluster.chips()) +

@@ -4,6 +4,7 @@
 /// @file
 /// @brief The command line of plan as a value.
 
+#include <plan/published/program.hpp>
 #include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/search/space.hpp>
 #include <shardwright/plan/simulate/simulation.hpp>
@@ -29,9 +30,11 @@ struct Options {
   std::filesystem::path svg;                  ///< A drawing of the schedule, written if not empty.
   bool simulate = false;                      ///< Whether to simulate a step of the plan too.
   shardwright::SimulationOptions simulation{};
-  std::filesystem::path trace;        ///< The simulated step as a trace, written if not empty.
-  std::filesystem::path timeline_svg; ///< The simulated step as a drawing, written if not empty.
-  std::filesystem::path evaluate;     ///< A table of runs to evaluate instead of planning, if not empty.
+  std::filesystem::path trace;          ///< The simulated step as a trace, written if not empty.
+  std::filesystem::path timeline_svg;   ///< The simulated step as a drawing, written if not empty.
+  std::filesystem::path measured;       ///< A table of runs of the program, if not empty.
+  std::optional<ProgramFactor> program; ///< What these say of it.
+  std::filesystem::path evaluate;       ///< A table of runs to evaluate instead of planning, if not empty.
 };
 
 /// @brief Options, or a message and the exit code: 0 after --help, 2 after an error.

@@ -192,7 +192,12 @@ std::string headline(const Options& options) {
          std::to_string(options.run.sequences) +
          (options.run.sequences == 1 ? " sequence of " : " sequences of ") +
          std::to_string(options.run.sequence_length) + " tokens (" +
-         short_text(static_cast<double>(options.run.tokens()) / 1e6) + " M a step)";
+         short_text(static_cast<double>(options.run.tokens()) / 1e6) + " M a step)" +
+         (options.program
+              ? "\ntimes are scaled by " + sw::number_text(options.program->factor, 2) + ", from " +
+                    std::to_string(options.program->runs) +
+                    (options.program->runs == 1 ? " run of " : " runs of ") + options.measured.string()
+              : std::string());
 }
 
 std::string plan_report(const Options& options, const Study& study) {
@@ -204,9 +209,10 @@ std::string plan_report(const Options& options, const Study& study) {
   if (found.configuration.pp > 1)
     out += "its schedule is in " + programs_with(found.configuration.schedule) + "\n";
   out += "step    " + rates(cost) + "\n        of the peak of " + short_text(cost.peak_flops / 1e12) +
-         " TFLOP/s in " + std::string(precision_name(options.run.precision)) +
-         "; four of five published runs lie within " + short_text(cost.least_seconds) + " to " +
-         short_text(cost.most_seconds) + " s for such a prediction\n";
+         " TFLOP/s in " + std::string(precision_name(options.run.precision)) + "; four of five " +
+         (options.program ? "other runs of one program" : "published runs") + " lie within " +
+         short_text(cost.least_seconds) + " to " + short_text(cost.most_seconds) +
+         " s for such a prediction\n";
   out += "time    " + listed(time_parts(cost), 1, 0.0005 * cost.step_seconds) + " (s)\n";
   out += "memory  " + short_text(cost.memory.total() / 1e9) + " of " + short_text(memory / 1e9) +
          " GB: " + listed(memory_parts(cost.memory), 1e9, 5e6) + " (GB)\n        " +
@@ -261,13 +267,18 @@ std::string no_plan_report(const Options& options, const Study& study) {
 
 namespace {
 
-std::vector<RunOutcome> outcomes_of(const std::string& file) {
+/// Reads a file of runs, and does something with their outcomes.
+template <class Function> auto with_outcomes(const std::string& file, const Function& function) {
   const std::string text = sw::read_text(file, command_line::most_run_bytes);
   try {
-    return evaluate_runs(read_published_runs(text));
+    return function(evaluate_runs(read_published_runs(text)));
   } catch (const sw::DataError& error) {
     throw sw::DataError(file + ": " + error.what());
   }
+}
+
+std::vector<RunOutcome> outcomes_of(const std::string& file) {
+  return with_outcomes(file, [](std::vector<RunOutcome> outcomes) { return outcomes; });
 }
 
 /// The fraction of the chip's memory that a run needs.
@@ -282,14 +293,12 @@ std::string error_line(const std::string& name, const std::vector<double>& error
          sw::percent_text(summary.bias) + "\n";
 }
 
-/// Why a run is not compared; empty if it is.
-std::string not_compared(const RunOutcome& one) {
-  return !one.handled() ? one.run.not_handled
-         : !one.timed   ? "neither a step time nor tokens/s were published"
-                        : std::string();
-}
-
 } // namespace
+
+ProgramFactor read_program(const std::string& file) {
+  return with_outcomes(file,
+                       [](const std::vector<RunOutcome>& outcomes) { return program_factor(outcomes); });
+}
 
 std::string evaluation_report(const std::string& file) {
   std::string out, left, illegal, large, assumed;

@@ -11,7 +11,7 @@
 
 namespace plan_example {
 
-/// @brief The model, the cluster and the run in one line.
+/// @brief The model, the cluster and the run in one line, and in another by what its times are scaled.
 [[nodiscard]] std::string headline(const Options& options);
 
 /// @brief The plan, its cost, its bottleneck, the usual recipe's plan and where its pipeline ends.
@@ -28,6 +28,10 @@ namespace plan_example {
 
 /// @brief The same as JSON.
 [[nodiscard]] std::string sweep_json(const Options& options, const shardwright::Sweep& sweep);
+
+/// @brief What the measured runs of a CSV file say of the program that ran.
+/// @throws shardwright::DataError naming file, line and field, or the run that cannot be compared.
+[[nodiscard]] ProgramFactor read_program(const std::string& file);
 
 /// @brief Predicted and measured step times of a CSV file of runs, row by row and in summary.
 /// @throws shardwright::DataError naming file, line and field.

@@ -186,11 +186,47 @@ Study timeless_study_of(const Options& options, bool with_sweeps) {
   return out;
 }
 
+/// Takes the times of plans as those of the measured program, if there is one. The order of plans, and what
+/// they save or lose, stay the same.
+void scale(const Options& options, sw::Plan& plan) {
+  if (options.program)
+    plan.cost = options.program->of(plan.cost, options.model);
+}
+void scale(const Options& options, sw::Sweep& sweep) {
+  for (sw::SweepPoint& point : sweep.points) {
+    scale(options, point.best);
+    scale(options, point.without_pipeline);
+  }
+}
+void scale(const Options& options, Study& study) {
+  for (sw::Plan* plan : {&study.best, &study.usual, &study.without_pipeline})
+    scale(options, *plan);
+  for (sw::Plan& plan : study.runners_up)
+    scale(options, plan);
+  for (sw::SimulatedRank& one : study.simulated) {
+    scale(options, one.plan);
+    one.seconds *= options.program ? options.program->factor : 1;
+  }
+  for (sw::Sweep& sweep : study.sweeps)
+    scale(options, sweep);
+  if (study.unpaired_sweep)
+    scale(options, *study.unpaired_sweep);
+}
+
 } // namespace
+
+sw::Sweep sweep_of(const Options& options) {
+  const sw::Situation now{options.cluster, options.run};
+  sw::Sweep out =
+      sw::sweep(options.model, now, *options.sweep, sw::sweep_factors(now, *options.sweep), options.space);
+  scale(options, out);
+  return out;
+}
 
 Study study_of(const Options& options, bool with_sweeps) {
   const auto begin = std::chrono::steady_clock::now();
   Study out = timeless_study_of(options, with_sweeps);
+  scale(options, out);
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return out;
 }

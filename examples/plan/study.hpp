@@ -62,4 +62,7 @@ struct Study {
 /// JSON has.
 [[nodiscard]] Study study_of(const Options& options, bool with_sweeps);
 
+/// @brief The best plans over a range of the resource that the options name.
+[[nodiscard]] shardwright::Sweep sweep_of(const Options& options);
+
 } // namespace plan_example

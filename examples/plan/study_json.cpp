@@ -137,6 +137,15 @@ Json turns_of(const Options& options, const std::vector<Counterfactual>& turns) 
   return out;
 }
 
+/// The measured runs that times are scaled by; null if there are none.
+Json measured_of(const Options& options) {
+  if (!options.program)
+    return nullptr;
+  return {{"file", options.measured.string()},
+          {"runs", options.program->runs},
+          {"factor", options.program->factor}};
+}
+
 Json inputs_of(const Options& options) {
   const sw::ModelSpec& model = options.model;
   const sw::ChipSpec& chip = options.cluster.chip;
@@ -215,6 +224,7 @@ Json study_json(const Options& options, const Study& study) {
            {"sequence_length", options.run.sequence_length},
            {"tokens", options.run.tokens()},
            {"precision", precision_name(options.run.precision)},
+           {"measured", measured_of(options)},
            {"problem", nullptr}};
   out.update(plan_object(options, study.best));
   if (!study.best.found())
@@ -285,7 +295,9 @@ std::string plan_json(const Options& options, const Study& study) {
 }
 
 std::string sweep_json(const Options& options, const sw::Sweep& sweep) {
-  return sweep_points_json(options, sweep).dump(2) + "\n";
+  Json out = sweep_points_json(options, sweep);
+  out["measured"] = measured_of(options);
+  return out.dump(2) + "\n";
 }
 
 } // namespace plan_example

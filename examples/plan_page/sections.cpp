@@ -104,6 +104,19 @@ std::string simulated_order(const Document& study) {
                {"Place", "Plan", "simulated step", "of its cost without jitter"}, rows);
 }
 
+/// The runs that intervals are about.
+std::string four_of_five(const Document& study) {
+  return study.has("/measured") ? "four of five other runs of one program" : "four of five published runs";
+}
+
+/// By what the times are scaled, before something else.
+std::string scaled(const Document& study) {
+  return study.has("/measured")
+             ? "scaled by " + study.number("/measured/factor") + " (measured runs of " +
+                   escaped(study.word("/measured/file")) + ": " + study.number("/measured/runs") + "); "
+             : std::string();
+}
+
 } // namespace
 
 std::string chart_figure(const std::string& chart, const std::string& caption) {
@@ -124,7 +137,7 @@ std::string head_section(const Document& study) {
     return out;
   out += "<p>Plan: <code>" + escaped(study.word("/plan/text")) + "</code></p>\n<div class=\"cards\">\n";
   out += card("Step", study.number("/step_seconds", 1, "s"),
-              "four of five published runs lie within " + study.number("/least_seconds") + " to " +
+              scaled(study) + four_of_five(study) + " lie within " + study.number("/least_seconds") + " to " +
                   study.number("/most_seconds", 1, "s") + " for such a prediction");
   out += card("Throughput", study.number("/tokens_per_second_per_chip") + " tokens/s",
               "per chip; microbatches a step: " + study.number("/plan/microbatches"));
@@ -226,9 +239,8 @@ std::string time_section(const Document& study) {
          "<details><summary>Time as a table</summary>" +
          table("Parts of a step", {"Part", "s", "of the step", "hidden, s", "sent by a rank, GB"}, rows) +
          "</details>\n" +
-         chart_figure(
-             draw(plans),
-             "The plan beside others; the lines are the intervals that hold four of five published runs.");
+         chart_figure(draw(plans), "The plan beside others; the lines are the intervals that hold " +
+                                       four_of_five(study) + ".");
 }
 
 std::string binding_section(const Document& study) {
@@ -352,9 +364,9 @@ std::string source_section(const Document& study) {
   out +=
       "<li>GB are 10<sup>9</sup> bytes. "
       "Bandwidths are one way and per chip, of the data sheet; the model takes what collectives reach of them.</li>\n";
-  out +=
-      "<li>The interval holds four of five published runs when each source is predicted without its own rows. "
-      "Plans within 1&nbsp;% of the fastest count as equal, and the simplest of them is taken.</li>\n";
+  out += "<li>The interval holds " + four_of_five(study) +
+         (study.has("/measured") ? ". " : " when each source is predicted without its own rows. ") +
+         "Plans within 1&nbsp;% of the fastest count as equal, and the simplest of them is taken.</li>\n";
   out += "<li>Optimizer: " + study.number("/inputs/optimizer_bytes/parameter") +
          " bytes per parameter that computes, " + study.number("/inputs/optimizer_bytes/gradient") +
          " per gradient, " + study.number("/inputs/optimizer_bytes/state") + " of state.</li>\n";

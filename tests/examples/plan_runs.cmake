@@ -171,6 +171,22 @@ shardwright_plan_run(
 file(WRITE "${plan_files}/short.csv" "id,source,model,chip,n_chips\na,b,c,d\n")
 shardwright_plan_run(
   short_row 1 OPTIONS --evaluate "${plan_files}/short.csv" SAYS "short.csv: Runs, line 2: there must be 5 cells")
+set(plan_own_runs "id,source,model,chip,n_chips,seq_len,global_batch_seqs,tp,pp,step_time_s")
+file(WRITE "${plan_files}/own_runs.csv" "${plan_own_runs}\na,b,llama-2-7b,H100-80GB-SXM,8,4096,64,1,1,3\n")
+set(plan_measured --model llama-2-7b --cluster h100x8 --sequences 64 --measured)
+shardwright_plan_run(
+  measured 0 OPTIONS ${plan_measured} "${plan_files}/own_runs.csv"
+  SAYS "times are scaled by [0-9.]+, from 1 run of .*own_runs.csv\n" "four of five other runs of one program lie within")
+shardwright_plan_run(
+  measured_json 0 OPTIONS ${plan_measured} "${plan_files}/own_runs.csv" --json
+  SAYS "\"measured\": {[^}]*\"runs\": 1,[^}]*\"factor\": [0-9.]+")
+file(WRITE "${plan_files}/untimed_runs.csv" "${plan_own_runs}\na,b,llama-2-7b,H100-80GB-SXM,8,4096,64,1,1,\n")
+shardwright_plan_run(
+  measured_without_a_time 2 OPTIONS ${plan_measured} "${plan_files}/untimed_runs.csv"
+  SAYS "untimed_runs.csv: every run must be described and timed so that it can be compared, but 'a' is not: neither a step time")
+shardwright_plan_run(
+  measured_and_simulated 2 OPTIONS ${plan_measured} "${plan_files}/own_runs.csv" --simulate
+  SAYS "--measured scales predicted times and cannot be combined with --simulate")
 shardwright_plan_run(
   many_passes 0 OPTIONS --model llama-3.1-405b --cluster gb200x256 --tokens 125.8M
   SAYS "configurations costed; not simulated, because the step has too many passes .--simulate")
@@ -276,6 +292,7 @@ shardwright_plan_page(dense OPTIONS --model llama-3.1-405b --cluster h100x1024 -
 shardwright_plan_page(experts BROWSER OPTIONS --model qwen3-235b-a22b --cluster h100x256 --sequences 1024)
 shardwright_plan_page(one_domain OPTIONS --model llama-2-70b --cluster v5px64 --sequences 256)
 shardwright_plan_page(no_memory BROWSER OPTIONS --model deepseek-v3 --cluster h800x64 --sequences 1024)
+shardwright_plan_page(measured OPTIONS ${plan_measured} "${plan_files}/own_runs.csv")
 shardwright_plan_page(impossible OPTIONS --model llama-2-7b --cluster h100x8 --sequences 7 --fix dp=8)
 file(WRITE "${plan_files}/hostile.json"
      "{\"name\": \"<script>alert('x')</script>&\\\"<b>\", \"layers\": 16, \"hidden\": 2048, \"heads\": 16, \"feed_forward\": 8192, \"vocabulary\": 64000}\n")

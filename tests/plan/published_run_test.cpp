@@ -5,9 +5,12 @@
 
 #include <plan/published/validation.hpp>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -308,6 +311,78 @@ TEST_CASE("runs that the model was fitted without knowing are predicted", "[publ
   CHECK(summary_of(errors).bias < 0); // most of these programs are slower than those that were known
   CHECK(within_interval(legal) >= 0.55);
   CHECK(within_interval(legal) <= 0.8);
+}
+
+TEST_CASE("one run of a program tells how long its others take", "[published_run]") {
+  // The first run of each source of the blind test stands for the user's own.
+  std::map<std::string, ProgramFactor> programs;
+  std::vector<double> before, after;
+  std::vector<RunOutcome> others;
+  for (RunOutcome& one : evaluate_runs(rows_of("blind_runs.csv"))) {
+    if (!one.legal())
+      continue;
+    if (!programs.contains(one.source)) {
+      programs[one.source] = program_factor(std::span(&one, 1));
+      continue;
+    }
+    before.push_back(one.error());
+    one.cost = programs[one.source].of(one.cost, one.run.model);
+    after.push_back(one.error());
+    others.push_back(one);
+  }
+  CHECK(after.size() == 49);
+  CHECK(summary_of(after).median <= 0.08);
+  CHECK(summary_of(after).median <= 0.75 * summary_of(before).median);
+  CHECK(within_interval(others) >= 0.65);
+  CHECK(within_interval(others) <= 0.9);
+}
+
+TEST_CASE("a program's factor is the median over its runs, and scales every time of a step",
+          "[published_run]") {
+  const auto outcomes = [](const std::string& rows) {
+    return evaluate_runs(read_published_runs(head + rows));
+  };
+  const std::string run = "b,llama-3.1-8b,H100-80GB-SXM,8,8192,64,2,2,";
+  const double predicted = outcomes("a," + run + "1\n").at(0).cost.step_seconds;
+  std::string rows;
+  for (const double ratio : {3.0, 1.5, 1.0, 2.0})
+    rows += "a," + run + std::to_string(ratio * predicted) + "\n";
+  const auto measured = outcomes(rows);
+  const ProgramFactor two = program_factor(std::span(measured).first(2)), all = program_factor(measured);
+  CHECK(two.factor == Approx(2.25).epsilon(1e-5));
+  CHECK(all.factor == Approx(1.75).epsilon(1e-5));
+  CHECK(all.runs == 4);
+
+  const RunCase& one = measured.front().run;
+  const StepCost plain = measured.front().cost, scaled = all.of(plain, one.model);
+  CHECK(scaled.step_seconds == all.factor * plain.step_seconds);
+  const double parts = scaled.matmul_seconds + scaled.attention_seconds + scaled.elementwise_seconds +
+                       scaled.overhead_seconds + scaled.optimizer_seconds + scaled.imbalance_seconds +
+                       scaled.bubble_seconds + scaled.straggler_seconds + scaled.exposed_seconds();
+  CHECK(plain.bubble_seconds > 0);
+  CHECK(parts == Approx(scaled.step_seconds));
+  CHECK(scaled.of(Traffic::tensor).hidden_seconds() ==
+        Approx(all.factor * plain.of(Traffic::tensor).hidden_seconds()));
+  CHECK(scaled.of(Traffic::tensor).bytes == plain.of(Traffic::tensor).bytes);
+  CHECK(scaled.passes.forward == all.factor * plain.passes.forward);
+  CHECK(scaled.memory.total() == plain.memory.total());
+  // The interval is that of one run beside the mean of those that were measured.
+  const auto width = [&](const ProgramFactor& program) {
+    const StepCost cost = program.of(plain, one.model);
+    CHECK(cost.most_seconds / cost.step_seconds == Approx(cost.step_seconds / cost.least_seconds));
+    return std::log(cost.most_seconds / cost.step_seconds);
+  };
+  CHECK(width(two) / width(all) == Approx(std::sqrt(1.5 / 1.25)));
+
+  const auto factor_of = [&](const std::string& text) { return program_factor(outcomes(text)); };
+  CHECK_THROWS_WITH(factor_of(""), ContainsSubstring("there must be at least one run"));
+  CHECK_THROWS_WITH(
+      factor_of("a," + run + "1\nc," + run + "\n"),
+      ContainsSubstring("but 'c' is not: neither a step time nor tokens/s were published (complete or"));
+  CHECK_THROWS_WITH(factor_of("a,b,llama-3.1-8b,Abacus,8,8192,8,1,1,1\n"),
+                    ContainsSubstring("'a' is not: chip 'Abacus' is not in the catalogue"));
+  CHECK_THROWS_WITH(factor_of("a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,9,1,1,1\n"),
+                    ContainsSubstring("'a' is not: the sequences of a step must divide"));
 }
 
 TEST_CASE("runs that fitted are seldom predicted to run out of memory", "[published_run]") {

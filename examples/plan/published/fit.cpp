@@ -255,6 +255,29 @@ double quantile_over_sources(const std::vector<Ratio>& ratios, bool experts, con
   return last;
 }
 
+/// The standard deviation of the logarithm of measured over predicted time about the mean of its source, of
+/// runs with or without experts.
+double deviation_within_sources(const std::vector<Row>& rows, const Constants& constants, bool experts) {
+  struct Sums {
+    double count = 0, values = 0, squares = 0;
+  };
+  std::map<std::string, Sums> sources;
+  for (const Row& row : rows)
+    if (row.timed && row.run.model.experts.used() == experts) {
+      const double value = std::log(row.seconds / predicted(constants, row));
+      Sums& source = sources[row.source];
+      ++source.count;
+      source.values += value;
+      source.squares += value * value;
+    }
+  double squares = 0, degrees = 0;
+  for (const auto& [name, source] : sources) {
+    squares += source.squares - source.values * source.values / source.count;
+    degrees += source.count - 1;
+  }
+  return std::sqrt(squares / degrees);
+}
+
 int run(int argc, char** argv) {
   const std::vector<Row> rows = read_rows({argv + 1, argv + argc});
   Rows all;
@@ -298,6 +321,9 @@ int run(int argc, char** argv) {
     std::printf("set interval.%s %.3g, %.3g\n", experts ? "experts" : "dense",
                 quantile_over_sources(ratios, experts, {}, interval_outside),
                 quantile_over_sources(ratios, experts, {}, 1 - interval_outside));
+  for (const bool experts : {false, true})
+    std::printf("set %s_within %.3g\n", experts ? "experts" : "dense",
+                deviation_within_sources(rows, fitted, experts));
   return 0;
 }
 

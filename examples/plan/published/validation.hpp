@@ -5,9 +5,13 @@
 /// @brief Predicted and measured step times of published runs compared, row by row and in summary.
 
 #include <plan/published/case.hpp>
+#include <plan/published/program.hpp>
 #include <plan/published/run.hpp>
 #include <shardwright/core/config.hpp>
+#include <shardwright/core/error.hpp>
+#include <shardwright/core/foreign_text.hpp>
 #include <shardwright/plan/cost/evaluate.hpp>
+#include <shardwright/plan/cost/plan_text.hpp>
 #include <shardwright/plan/cost/step_cost.hpp>
 
 #include <algorithm>
@@ -55,6 +59,33 @@ struct RunOutcome {
       one.cost = evaluate(one.run.model, one.run.cluster, one.run.run, one.run.plan);
   }
   return outcomes;
+}
+
+/// @brief Why a run is not compared; empty if it is.
+[[nodiscard]] inline std::string not_compared(const RunOutcome& one) {
+  return !one.handled() ? one.run.not_handled
+         : !one.timed   ? "neither a step time nor tokens/s were published"
+                        : std::string();
+}
+
+/// @brief The factor of a program, from measured runs of it.
+/// @throws DataError if there are no runs, or one cannot be compared, naming it.
+[[nodiscard]] inline ProgramFactor program_factor(std::span<const RunOutcome> runs) {
+  std::vector<double> ratios;
+  for (const RunOutcome& one : runs) {
+    std::string reason = not_compared(one);
+    if (reason.empty() && !one.legal())
+      reason = problem_text(one.cost.problem);
+    if (!reason.empty())
+      throw DataError("every run must be described and timed so that it can be compared, but " +
+                      shardwright::detail::quoted_text(one.id) + " is not: " + reason +
+                      " (complete or remove its row)");
+    ratios.push_back(one.run.measured_seconds / one.cost.step_seconds);
+  }
+  if (ratios.empty())
+    throw DataError("there must be at least one run (add a row)");
+  std::sort(ratios.begin(), ratios.end());
+  return {(ratios[(ratios.size() - 1) / 2] + ratios[ratios.size() / 2]) / 2, ratios.size()};
 }
 
 /// @brief The `share` quantile of the values, rounded to the nearest of them.

@@ -90,6 +90,10 @@ struct Calibration {
   SharedCalibration shared{};
   RatioInterval dense{0.917, 1.14};  // of models without experts
   RatioInterval experts{0.81, 1.15}; // of models with experts
+  /// Standard deviations of that ratio's logarithm among the runs of one source: what is left of the errors
+  /// if the program is known.
+  double dense_within = 0.0748;
+  double experts_within = 0.11;
 };
 
 /// @brief Constants of each ChipGeneration, in its order. The second and third columns follow papers'
