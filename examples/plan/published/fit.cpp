@@ -255,17 +255,17 @@ double quantile_over_sources(const std::vector<Ratio>& ratios, bool experts, con
   return last;
 }
 
-/// The standard deviation of the logarithm of measured over predicted time about the mean of its source, of
-/// runs with or without experts.
-double deviation_within_sources(const std::vector<Row>& rows, const Constants& constants, bool experts) {
+/// The standard deviation of the ratios' logarithms about the mean of their source, of runs with or without
+/// experts.
+double deviation_within_sources(const std::vector<Ratio>& ratios, bool experts) {
   struct Sums {
     double count = 0, values = 0, squares = 0;
   };
   std::map<std::string, Sums> sources;
-  for (const Row& row : rows)
-    if (row.timed && row.run.model.experts.used() == experts) {
-      const double value = std::log(row.seconds / predicted(constants, row));
-      Sums& source = sources[row.source];
+  for (const Ratio& ratio : ratios)
+    if (ratio.row->run.model.experts.used() == experts) {
+      const double value = std::log(ratio.value);
+      Sums& source = sources[ratio.row->source];
       ++source.count;
       source.values += value;
       source.squares += value * value;
@@ -323,7 +323,7 @@ int run(int argc, char** argv) {
                 quantile_over_sources(ratios, experts, {}, 1 - interval_outside));
   for (const bool experts : {false, true})
     std::printf("set %s_within %.3g\n", experts ? "experts" : "dense",
-                deviation_within_sources(rows, fitted, experts));
+                deviation_within_sources(ratios, experts));
   return 0;
 }
 

@@ -19,9 +19,9 @@ struct ChipCalibration {
   double plain_attention = 0.5; ///< The same for FlashAttention-2.
 };
 
-/// @brief Constants that all generations share: first the fitted ones, down to `falls`.
+/// @brief Constants that all generations share: first the fitted ones, down to `start_seconds`.
 ///
-/// `scripts/fit_planner` fits these to the published, further and later runs of data/ and writes them here.
+/// `scripts/fit_planner` fits these to five files of runs in data/ and writes them here.
 /// The others are assumed: round figures that the runs hardly determine; 0.82 of NVLink is 370 of 450 GB/s,
 /// as NCCL reaches on an H100.
 struct SharedCalibration {
@@ -75,10 +75,9 @@ struct SharedCalibration {
   double optimizer_bytes = 40;  ///< Traffic per parameter and step.
 };
 
-/// @brief An interval for the ratio of measured to predicted time: a tenth of the runs of a new source are
-/// below it, and a tenth above, if that source differs from the others as much as the published ones do. Each
-/// published source is predicted with constants fitted to the others, and has the same weight, however many
-/// runs it has.
+/// @brief An interval for the ratio of measured to predicted time: 9% of the runs of a new source are below
+/// it, and 9% above, if that source differs from the others as much as the published ones do. Each published
+/// source is predicted with constants fitted to the others, and its n runs count as sqrt(n).
 struct RatioInterval {
   double least = 1;
   double most = 1;
@@ -92,8 +91,8 @@ struct Calibration {
   RatioInterval experts{0.81, 1.15}; // of models with experts
   /// Standard deviations of that ratio's logarithm among the runs of one source: what is left of the errors
   /// if the program is known.
-  double dense_within = 0.0748;
-  double experts_within = 0.11;
+  double dense_within = 0.082;
+  double experts_within = 0.112;
 };
 
 /// @brief Constants of each ChipGeneration, in its order. The second and third columns follow papers'
