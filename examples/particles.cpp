@@ -4,6 +4,8 @@
 // exchange velocities with others in their cell. In whole numbers, so that the state after all steps is that
 // of one rank, which every rank computes too, to compare. Run it directly (four threads), with --ranks N, or
 // under mpirun with the same.
+#include "particles/neighbour_exchange.hpp"
+
 #include <shardwright/run.hpp>
 #include <shardwright/shardwright.hpp>
 
@@ -13,8 +15,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <map>
-#include <numeric>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,7 +31,7 @@ struct columns : sw::axis_tag<columns> {
 using Mesh = sw::DeviceMesh<rows, columns>;
 
 constexpr std::int64_t cells = 24, cell = 1000, box = cells * cell; // along each side, and their length
-constexpr std::int64_t particles = 3000, fastest = 700;             // units a step, less than a cell
+constexpr std::int64_t particle_count = 3000, fastest = 700;        // units a step, less than a cell
 constexpr int steps = 60;
 
 struct Particle {
@@ -60,7 +60,8 @@ public:
   [[nodiscard]] bool owns(const std::array<std::int64_t, 2>& at) const {
     return owner_of(at) == ranks_.rank();
   }
-  [[nodiscard]] bool is_neighbour(std::size_t rank) const { return neighbours_[rank]; }
+  /// Of every rank, whether it is one.
+  [[nodiscard]] const std::vector<bool>& neighbours() const noexcept { return neighbours_; }
   [[nodiscard]] int owner_of(const std::array<std::int64_t, 2>& at) const {
     int rank = 0;
     for (std::size_t d = 0; d < 2; ++d) { // blocks of a Shard: of equal length, the last ones shorter
@@ -73,45 +74,8 @@ public:
 private:
   sw::HostCommunicator ranks_;
   std::array<int, 2> extents_;
-  std::vector<bool> neighbours_; // of every rank of the mesh
+  std::vector<bool> neighbours_;
 };
-
-//! [exchange]
-/// Sends the particles that have left this rank's cells to their owners, one message to each neighbour, after
-/// one with its length. Collective.
-void exchange(Owners& owners, std::vector<Particle>& own) {
-  std::stable_sort(own.begin(), own.end(), [&](const Particle& a, const Particle& b) {
-    return owners.owner_of(a.at) < owners.owner_of(b.at);
-  });
-  const auto size = static_cast<std::size_t>(owners.ranks().size());
-  std::vector<std::uint64_t> leaving(size), coming(size);
-  for (const Particle& one : own)
-    ++leaving[static_cast<std::size_t>(owners.owner_of(one.at))];
-  std::vector<sw::StridedBlock> lengths;
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    if (leaving[rank] > 0 && !owners.is_neighbour(rank))
-      throw sw::InvalidArgument(
-          "particles: a particle must not fly over a whole block in a step, but one flies to rank " +
-          std::to_string(rank) + " (take shorter steps, or fewer ranks)");
-    lengths.push_back(sw::contiguous_block(rank, owners.is_neighbour(rank) ? 1 : 0));
-  }
-  owners.ranks().all_to_all(leaving, coming, lengths, lengths);
-  const auto blocks = [](const std::vector<std::uint64_t>& counts) { // in bytes
-    std::vector<sw::StridedBlock> out;
-    std::size_t offset = 0;
-    for (const std::uint64_t count : counts) {
-      out.push_back(sw::contiguous_block(offset, count * sizeof(Particle)));
-      offset += count * sizeof(Particle);
-    }
-    return out;
-  };
-  std::vector<Particle> arrived(std::accumulate(coming.begin(), coming.end(), std::size_t{0}));
-  const std::span from(reinterpret_cast<const std::uint8_t*>(own.data()), own.size() * sizeof(Particle));
-  const std::span to(reinterpret_cast<std::uint8_t*>(arrived.data()), arrived.size() * sizeof(Particle));
-  owners.ranks().all_to_all(from, to, blocks(leaving), blocks(coming));
-  own = std::move(arrived);
-}
-//! [exchange]
 
 /// In every cell, the particles exchange velocities in pairs, by their numbers: the momentum stays.
 void collide(std::vector<Particle>& own) {
@@ -139,7 +103,7 @@ std::int64_t random_below(std::int64_t below, std::int64_t id, std::uint64_t wha
 /// The particles of this rank's cells at the beginning.
 std::vector<Particle> first_particles(const Owners& owners) {
   std::vector<Particle> own;
-  for (std::int64_t id = 0; id < particles; ++id) {
+  for (std::int64_t id = 0; id < particle_count; ++id) {
     const auto velocity = [&](std::uint64_t d) { return random_below(2 * fastest + 1, id, 2 + d) - fastest; };
     const Particle one{id, {random_below(box, id, 0), random_below(box, id, 1)}, {velocity(0), velocity(1)}};
     if (owners.owns(one.at))
@@ -166,11 +130,12 @@ std::vector<Particle> simulate(const Mesh& mesh) {
   Owners owners(mesh);
   std::vector<Particle> own = first_particles(owners);
   const auto before = totals(owners, own);
+  particles::NeighbourExchange<Particle> exchange(owners.ranks(), owners.neighbours());
   for (int step = 0; step < steps; ++step) {
     for (Particle& one : own)
       for (std::size_t d = 0; d < 2; ++d)
         one.at[d] = (one.at[d] + one.velocity[d] + box) % box;
-    exchange(owners, own);
+    exchange(own, [&](const Particle& one) { return owners.owner_of(one.at); });
     collide(own);
   }
   for (const Particle& one : own)
@@ -198,7 +163,7 @@ int program(sw::HostCommunicator world) {
   world.all_reduce_in_place(most, sw::ReduceOp::maximum);
   if (world.rank() == 0)
     std::printf("%lld particles, %d steps on %d x %d ranks, as on one rank; at most %lld on a rank\n",
-                static_cast<long long>(particles), steps, across, world.size() / across,
+                static_cast<long long>(particle_count), steps, across, world.size() / across,
                 static_cast<long long>(most[0]));
   return 0;
 }

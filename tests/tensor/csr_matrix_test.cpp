@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sparse/conjugate_gradient.hpp"
 #include "support/catch.hpp"
+#include "support/counted_transport.hpp"
 #include "support/heap_count.hpp"
 #include "support/ranks.hpp"
 #include "support/scratch.hpp"
+#include "tensor/exchange_cases.hpp"
 #include "tensor/sparse_cases.hpp"
 
-#include <shardwright/comm/decorated_transport.hpp>
 #include <shardwright/io/matrix_market.hpp>
 #include <shardwright/train/dry_run.hpp>
 
@@ -16,7 +17,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,6 +25,8 @@
 namespace {
 
 using namespace sparse_test;
+using shardwright_test::CountedTransport;
+using shardwright_test::Counts;
 using shardwright_test::on_ranks;
 using Line = Layout<1, Shard<0, x>>;
 
@@ -210,40 +212,6 @@ TEST_CASE("a dry run of sparse products takes the memory of a real one, and stat
   CHECK(!run.calls.empty());
 }
 
-/// What a rank communicates.
-struct Counts {
-  std::map<Operation, int> calls;
-  int messages = 0; ///< To other ranks, in all_to_alls.
-};
-
-class CountedTransport final : public detail::DecoratedTransport<HostCommunicator> {
-public:
-  CountedTransport(HostCommunicator below, Counts& counts)
-      : DecoratedTransport(std::move(below)), counts_(counts) {}
-  void run(const CollectiveCall& call) override {
-    count(call);
-    below().run(call);
-  }
-  [[nodiscard]] Pending start(const CollectiveCall& call) override {
-    count(call);
-    return below().start(call);
-  }
-
-protected:
-  [[nodiscard]] std::shared_ptr<Transport> around(HostCommunicator part) const override {
-    return std::make_shared<CountedTransport>(std::move(part), counts_);
-  }
-
-private:
-  void count(const CollectiveCall& call) {
-    ++counts_.calls[call.operation];
-    if (call.operation == Operation::all_to_all)
-      for (int to = 0; to < size(); ++to)
-        counts_.messages += to != rank() && call.in_block(to).count() > 0;
-  }
-  Counts& counts_;
-};
-
 TEST_CASE("rows of unlike lengths are grouped within windows, and keep their entries") {
   const auto rows_of = [](std::size_t count, auto length) {
     detail::CsrRows<double> out;
@@ -326,6 +294,11 @@ TEST_CASE("an iteration of conjugate gradients allocates nothing and sends one m
     REQUIRE(whole.size() == first.size());
     CHECK(whole == first); // to the bit, as this file is compiled with -ffp-contract=off
   }
+}
+
+TEST_CASE("items that change their owners arrive in order, in one message to each neighbour") {
+  for (const int ranks : {1, 2, 3, 4})
+    CHECK(on_ranks(ranks, exchange_test::check_exchanges) == "");
 }
 
 /// The entries of a file, "row column value; ...", or its error.

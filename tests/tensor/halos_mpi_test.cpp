@@ -2,6 +2,7 @@
 #include "support/catch.hpp"
 #include "support/launch_ranks.hpp"
 #include "support/ranks.hpp"
+#include "tensor/exchange_cases.hpp"
 #include "tensor/grid_product_cases.hpp"
 #include "tensor/halo_cases.hpp"
 #include "tensor/ordered_cases.hpp"
@@ -30,6 +31,15 @@ TEST_CASE("index halos and sparse products of processes equal plain sums on ever
   Findings findings;
   shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
     sparse_test::check_meshes(world, findings);
+  });
+  CHECK(findings.checks() > 0);
+  CHECK(findings.text() == "");
+}
+
+TEST_CASE("items that change their process arrive in order, in one message to each neighbour") {
+  Findings findings;
+  shardwright_test::launch_ranks({.deadline = std::chrono::minutes(1)}, [&](const HostCommunicator& world) {
+    exchange_test::check_exchanges(world, findings);
   });
   CHECK(findings.checks() > 0);
   CHECK(findings.text() == "");
