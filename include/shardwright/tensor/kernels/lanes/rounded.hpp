@@ -25,7 +25,8 @@ template <class V> SHARDWRIGHT_FUNCTION inline V as_rounded(V number) {
 
 /// Makes compilers compute what follows from `second` after `first`, and not much earlier, where many results
 /// that wait would run out of registers.
-template <class V, class W> SHARDWRIGHT_FUNCTION inline void in_order(V& first, W& second) {
+template <class V, class W>
+SHARDWRIGHT_FUNCTION inline void in_order([[maybe_unused]] V& first, [[maybe_unused]] W& second) {
 #if defined(__CUDA_ARCH__) // where no kernel calls it
 #elif defined(__AVX512F__)
   asm("" : "+v"(first), "+v"(second));
