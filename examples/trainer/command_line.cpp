@@ -114,8 +114,9 @@ void add_checkpoint_options(OptionGroup& in, RunOptions& options, RunWords& word
            "Checkpoints to keep; older ones are removed when a newer one is durable.");
   in.flag("--resume", checkpoint.resume,
           "Resume from the newest complete checkpoint there, on any mesh, schedule and --zero.");
-  in.count("--stop-after", checkpoint.stop_after, 0,
-           "Step after which to save and end, with what the other options ask for at the end; 0 for none.");
+  in.count(
+      "--stop-after", checkpoint.stop_after, 0,
+      "Step after which to save and end, without the last validation and files of timelines; 0 for none.");
   in.real("--save-progress", checkpoint.progress_seconds, 0, true,
           "Seconds between lines that give the bytes and the rate of a save.", 1e6);
   in.real("--stop-limit", checkpoint.stop_limit_seconds, 1, true,

@@ -48,7 +48,8 @@ template <class Target, class Matrix>
 }
 
 /// x[T..., i] W[i, ...], for a layer beside whose frozen W there may be adapters, and for their A: they all
-/// read one x. Each adds its part to the gradient of x in the memory of the sum so far.
+/// read one x. Each adds its part to the gradient of x in the memory of the sum so far, except on a
+/// Reproducible target, where the parts are rounded and then added.
 /// @tparam trains whether W has a gradient
 template <bool trains> struct LayerProduct {
   static constexpr std::string_view name = "matmul";
@@ -81,7 +82,7 @@ template <bool trains> struct LayerProduct {
 
 /// y[T..., ., at + i, ...] += factor h[T..., k] b[k, ., i, ...] in the memory of y, where i is in `dimension`
 /// of b, which is not sharded or whole. y, h and b are values on a tape or a parameter; all gradients are
-/// computed together. Linear in y and h: Partials are allowed, alike.
+/// computed together. Linear in y and h: Partials are allowed, alike, but not on a Reproducible target.
 struct AddProduct {
   static constexpr std::string_view name = "add_product";
   static constexpr std::array gradients_read{GradientReads{.right = true}};

@@ -182,8 +182,9 @@ template <class Part> std::size_t LoraOptions::add_to(Part& part, const std::str
 ///
 /// The weights of `Model` must be Frozen, as by FrozenLayouts: its text is the same. Every Linear layer that
 /// `adapters.matches` chooses computes y = x W + factor (x A) B. Both summands have one layout, Partial
-/// included, so one transition completes their sum. Adapters are parameters "PATH.lora.a" and "PATH.lora.b",
-/// whose initial values depend on path and seed only.
+/// included, so one transition completes their sum; on a Reproducible target x W and x A are completed
+/// before. Adapters are parameters "PATH.lora.a" and "PATH.lora.b", whose initial values depend on path and
+/// seed only.
 template <class Model> struct Adapted : Model {
   static_assert(sizeof(detail::AdaptableModel<Model>) > 0);
   struct Config : Model::Config {

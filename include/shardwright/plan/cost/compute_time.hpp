@@ -68,7 +68,8 @@ struct ProductRates {
 [[nodiscard]] constexpr ProductRates product_rates(const ChipSpec& chip, const RunSpec& run,
                                                    const Calibration& calibration, double tokens) noexcept {
   const SharedCalibration& shared = calibration.shared;
-  // Steps of hosts took 1.13 to 1.17 times as long, nearly all of it in products: reproducible.md.
+  // Steps of hosts with sequences of 1,024 tokens took 1.10 to 1.17 times as long, nearly all of it in
+  // products: reproducible.md.
   const double longer = (run.reproducible ? 1.15 : 1) * early_factor(run, shared);
   const double full = calibration.chip.matmul * chip.sustained * chip.peak_bf16 / longer;
   // A format with fewer bits saves part of the time that the ratio of the peaks promises.

@@ -256,15 +256,19 @@ public:
   /// there is none, or if it has other handles. Nor on a Reproducible target: the mesh decides whether a
   /// transition shares memory, and a sum in place rounds otherwise.
   template <class Raw> [[nodiscard]] std::optional<ShardedTensor<Raw, Element, Target>> take_sum() {
-    BufferHandle& memory = [this]() -> BufferHandle& {
-      if constexpr (std::is_same_v<Raw, GradientLayout>)
-        return gradient_;
-      else
-        return pending(&type_identity<Raw>).memory;
-    }();
-    if (is_reproducible<Target> || !memory || !memory.reusable())
+    if constexpr (is_reproducible<Target>) {
       return std::nullopt;
-    return TensorAccess::in_memory<ShardedTensor<Raw, Element, Target>>(std::move(memory), shape_);
+    } else {
+      BufferHandle& memory = [this]() -> BufferHandle& {
+        if constexpr (std::is_same_v<Raw, GradientLayout>)
+          return gradient_;
+        else
+          return pending(&type_identity<Raw>).memory;
+      }();
+      if (!memory || !memory.reusable())
+        return std::nullopt;
+      return TensorAccess::in_memory<ShardedTensor<Raw, Element, Target>>(std::move(memory), shape_);
+    }
   }
   /// Completes the gradient; returns whether there is one.
   [[nodiscard]] bool receive_gradient() {

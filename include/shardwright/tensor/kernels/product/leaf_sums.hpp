@@ -43,7 +43,7 @@ public:
     std::fill_n(high_, lanes, -static_cast<std::uint32_t>(terms) * bits_of(high_rounder));
     std::fill_n(low_, lanes, -static_cast<std::uint32_t>(terms) * bits_of(low_rounder));
   }
-  /// @param outside  gets a bit above the 22 lowest ones if a term is 4,096 or more, or no number
+  /// @param outside  gets a bit above the 23 lowest ones if the term is not in [-4,096, 4,096)
   void add(Lanes<float> term, Integers& outside) {
     in_order(outside, term);
     const Lanes<float> shifted = as_rounded(term + high_rounder);
@@ -63,7 +63,7 @@ public:
       __builtin_memcpy(static_cast<void*>(to + l), &sum, sizeof(sum));
     }
   }
-  /// Whether all terms of which `outside` knows were below 4,096.
+  /// Whether all terms of which `outside` knows were in [-4,096, 4,096).
   [[nodiscard]] static bool all_inside(const Integers& outside) {
     std::uint32_t any = 0;
     for (std::size_t l = 0; l < lanes; ++l)
