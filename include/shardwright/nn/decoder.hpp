@@ -111,7 +111,7 @@ struct Decoder {
 
   /// @brief The embedding, or the head.
   using TableLayout = TiedLayouts<typename Layouts::Table, typename Layouts::Head>;
-  using TokenTable = shardwright::Embedding<typename Layouts::Ids, TableLayout, Plan, true>;
+  using TokenTable = shardwright::Embedding<typename Layouts::Ids, TableLayout, Plan, true, Stream>;
   using Table = typename TokenTable::Table;
 
   template <class Place>

@@ -148,7 +148,7 @@ template <class Given, class Wanted> struct EmbeddingIds {
 
 } // namespace detail
 
-template <LayoutType Ids, LayoutType Weight, class Plan, bool tied> class Embedding;
+template <LayoutType Ids, LayoutType Weight, class Plan, bool tied, LayoutType Result> class Embedding;
 
 namespace detail {
 
@@ -164,7 +164,8 @@ template <class Target, class Ids> struct Lookup {
 /// For the two layers of an adapter.
 struct EmbeddingKind : MatrixKind {
   static constexpr bool is_table = true;
-  template <LayoutType Ids, LayoutType Weight, class Plan> using Down = Embedding<Ids, Weight, Plan, false>;
+  template <LayoutType Ids, LayoutType Weight, class Plan>
+  using Down = Embedding<Ids, Weight, Plan, false, EmbeddingLayout<Ids, Weight>>;
   template <LayoutType In, LayoutType Weight, class Plan> using Up = PlainLinear<In, Weight, Plan>;
 };
 
@@ -173,14 +174,18 @@ struct EmbeddingKind : MatrixKind {
 /// @brief A row of a table in layout `Weight`, [vocabulary, width], for each id of a tensor in layout `Ids`.
 ///
 /// The result is Partial over the axes that shard the vocabulary, and `.as<Stream>()` completes it. If the
-/// plan is frozen, adapt() may add a low-rank adapter; on a Reproducible target the result is then complete.
+/// plan is frozen, adapt() may add a low-rank adapter; on a Reproducible target a Partial result is then
+/// redistributed to layout `Result`, or completed.
 /// @tparam tied whether the table is a TiedParameter<Table>, which other parts of a model may read, too
-template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>, bool tied = false> class Embedding {
+template <LayoutType Ids, LayoutType Weight, class Plan = ModelPlan<>, bool tied = false,
+          LayoutType Result = EmbeddingLayout<Ids, Weight>>
+class Embedding {
+  using Rows = EmbeddingLayout<Ids, Weight>;
+
 public:
-  using Out =
-      typename detail::AdaptedLayout<EmbeddingLayout<Ids, Weight>, EmbeddingLayout<Ids, Weight>, Plan>::type;
-  using Table = Parameter<Weight, EmbeddingGradientLayout<Ids, Gradient<Out>, Weight>, typename Plan::element,
-                          typename Plan::zero, typename Plan::target>;
+  using Out = typename detail::AdaptedLayout<Rows, Result, Plan>::type;
+  using Table = Parameter<Weight, EmbeddingGradientLayout<Ids, Gradient<Rows>, Weight>,
+                          typename Plan::element, typename Plan::zero, typename Plan::target>;
 
   template <class Mesh>
   Embedding(const Mesh& mesh, std::int64_t vocabulary, std::int64_t width, const Initial& initial,
