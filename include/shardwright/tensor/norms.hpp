@@ -5,7 +5,6 @@
 /// @brief Dot products and norms as plain numbers, complete on every rank, for the loops of solvers.
 
 #include <shardwright/core/element.hpp>
-#include <shardwright/core/exact_sum.hpp>
 #include <shardwright/layout/elementwise_layout.hpp>
 #include <shardwright/layout/operation.hpp>
 #include <shardwright/layout/reduction_layout.hpp>
@@ -42,17 +41,6 @@ template <class L, class X, class Reduce>
   double number = 0;
   copy_to_host<Target>(finished.execution(), finished.data(), &number, 1);
   return number;
-}
-
-/// The value of an ordered sum over all ranks.
-template <class Sums> [[nodiscard]] double ordered_number(Sums sums, SourceLocation where) {
-  const auto whole = redistribute<Layout<0>>(std::move(sums), where);
-  if constexpr (counts_only<typename Sums::target>) {
-    return 1; // the value of every number in a dry run
-  } else {
-    wait_for_kernels(whole.execution());
-    return whole.data()->value();
-  }
 }
 
 template <class Op, class X>

@@ -5,13 +5,16 @@
 /// @brief Sums of all terms of tensors whose bits depend neither on the mesh nor on the order.
 
 #include <shardwright/core/exact_sum.hpp>
+#include <shardwright/layout/layout.hpp>
 #include <shardwright/layout/placement.hpp>
 #include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/kernels/exact_sums.hpp>
 #include <shardwright/tensor/memory/vector_of.hpp>
+#include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/sharded_tensor.hpp>
 
 #include <type_traits>
+#include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -54,6 +57,17 @@ template <class L, class Terms, class X, class Y>
                             static_cast<ExactSum*>(workspace.data()));
   TensorAccess::note_reduction(out, x);
   return out;
+}
+
+/// The value of an ordered sum over all ranks.
+template <class Sums> [[nodiscard]] double ordered_number(Sums sums, SourceLocation where) {
+  const auto whole = redistribute<Layout<0>>(std::move(sums), where);
+  if constexpr (counts_only<typename Sums::target>) {
+    return 1; // the value of every number in a dry run
+  } else {
+    wait_for_kernels(whole.execution());
+    return whole.data()->value();
+  }
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::detail

@@ -12,6 +12,7 @@
 #include <shardwright/nn/experts/router_options.hpp>
 #include <shardwright/tensor/fill.hpp>
 #include <shardwright/tensor/memory/host_copy.hpp>
+#include <shardwright/tensor/ordered_sum.hpp>
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/train/parameter_base.hpp>
 #include <shardwright/train/step/device_loss.hpp>
@@ -157,8 +158,9 @@ public:
   }
 
   /// @brief Ends a step: updates the bias, and resets the counts. Collective if the step is taken: one
-  /// all_reduce of experts + 1 integers and, after report_losses(), one of two numbers. If the layer has
-  /// copies, one more of each over them, and one of the number of dropped choices.
+  /// all_reduce of experts + 1 integers and, after report_losses(), one of two numbers; on a Reproducible
+  /// target two of an ExactSum. If the layer has copies, one more of each over them, of two numbers on any
+  /// target, and one of the number of dropped choices.
   void end_step(const StepVerdict& verdict) override {
     const std::int64_t dropped = std::exchange(dropped_, 0);
     const Losses losses = losses_ ? std::exchange(*losses_, Losses{}) : Losses{};
@@ -205,16 +207,12 @@ private:
     return out;
   }
 
-  /// Of numbers of the ranks that split the tokens, of which any number may.
+  /// The sum of the numbers of the ranks that split the tokens, for any number of such ranks.
   [[nodiscard]] double exact_sum_of(double number) {
     ShardedTensor<ReduceAllLayout<OrderedSum, Logits>, ExactSum, Target> part(bias_.resources(), {});
     if constexpr (!counts_only<Target>)
       *part.mutable_data() = ExactSum(number);
-    const auto sum = redistribute<Layout<0>>(std::move(part));
-    if constexpr (counts_only<Target>)
-      return number;
-    else
-      return sum.data()->value();
+    return detail::ordered_number(std::move(part), {});
   }
 
   ExpertBiasOptions options_;
