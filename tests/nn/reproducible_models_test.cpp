@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/reproducible_models.hpp"
 
+#include <shardwright/nn/experts/dispatch.hpp>
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+
 // Other models on a Reproducible target: the same bits on every mesh. More elements are in tests/every_mesh.
 
 namespace {
@@ -10,11 +16,18 @@ using namespace nn_test;
 using Narrow = Gpt2<sw::bfloat16>;
 using Single = Experts<float>;
 using Tuned = sw::Adapted<sw::MoeDecoder<sw::FrozenLayouts<sw::MoeLayouts<>>, float, Ordered>>;
+static_assert(std::is_same_v<Tuned::TokenTable::Out, Tuned::Stream>); // no rank has the rows of all tokens
 
-/// Adapters of experts, or of such a decoder with one product for queries, keys and values.
+/// Adapters of experts, with one product for queries, keys and values, or of all other layers with latent
+/// attention, with dropout.
 Tuned::Config tuned_config(bool latent) {
   Tuned::Config out{experts_config(), {.rank = 3, .alpha = 5, .tables = true}};
-  if (!latent) {
+  if (latent) {
+    out.adapters.dropout = 0.2;
+    out.adapters.matches = [](std::string_view path) {
+      return path.find("router") == path.npos && path.find("experts") == path.npos;
+    };
+  } else {
     out.latent.reset();
     out.head_elements = 0;
   }
@@ -80,4 +93,26 @@ TEST_CASE("the rows of an expert from leaves of several tokens have the same sum
                       {.inside = {.tp = 2, .ep = 2}},
                       {.inside = {.cp = 2, .tp = 2}, .microbatches = 2}},
                      {.sequences = 2});
+}
+
+TEST_CASE("a token that names one expert twice is refused if a leaf then has too many rows",
+          "[reproducible]") {
+  CHECK(on_ranks(2, [](const sw::HostCommunicator& world, Findings& findings) {
+          const auto mesh = sw::stage_mesh(sw::decoder_pipeline_mesh(world, 1, {.ep = 2}));
+          using Rows = sw::Layout<3, sw::Shard<0, ep>>;
+          const sw::ShardedTensor<Rows, float, Ordered> x(mesh, {2, 4096, 1});
+          sw::ShardedTensor<Rows, std::int32_t, Ordered> choices(mesh, {2, 4096, 2});
+          for (std::size_t i = 0; i < choices.local_size(); ++i)
+            choices.mutable_data()[i] = world.rank() == 1 || i % 2 == 1 ? 1 : 0;
+          std::string said;
+          try {
+            static_cast<void>(sw::dispatch<ep>(x, choices, {.experts = 2, .most_rows = 16384}));
+          } catch (const sw::InvalidArgument& error) {
+            said = error.what();
+          }
+          findings.expect(said.find("at most 256 rows of a leaf of tokens, but expert 1 gets 512, because "
+                                    "tokens name it more than once (choose distinct experts for a token)") !=
+                              std::string::npos,
+                          said);
+        }) == "");
 }

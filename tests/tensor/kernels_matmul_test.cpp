@@ -620,6 +620,34 @@ TEST_CASE("FixedPoint terms near the limit are exact, in tiles and beside them",
   CHECK(equal);
 }
 
+TEST_CASE("FixedPoint terms at the ends of the split integers, and ties, are rounded like others",
+          "[kernels]") {
+  std::vector<float> terms{4095.9997F, -4095.9997F, -4096.0F, 0x1p-33F, 0x3p-33F, -0x1p-33F, -0x3p-33F, 1.5F};
+  for (const float more : {0.0F, 4096.0F}) { // which does not fit
+    terms.push_back(more);
+    Matrix<float> x("x", 64, 12), dy("dy", 64, 70);
+    for (std::size_t k = 0; k < 64; ++k) {
+      std::fill_n(&x(k, 0), 12, 1.0F);
+      for (std::size_t j = 0; j < 70; ++j)
+        dy(k, j) = terms[(k + j) % terms.size()];
+    }
+    Kokkos::View<sw::FixedPoint**, Kokkos::LayoutRight, Memory> sum("sum", 12, 70);
+    bool fault = false;
+    kernels::matmul(execution(), x, kernels::Transpose::yes, dy, kernels::Transpose::no, sum, 1.0, 0.0,
+                    kernels::ReproducibleProducts{.leaf = 1, .fault = &fault});
+    CHECK_FALSE(fault);
+    std::size_t equal = 0;
+    for (std::size_t j = 0; j < 70; ++j) {
+      sw::FixedPoint wanted;
+      for (std::size_t k = 0; k < 64; ++k)
+        wanted += sw::FixedPoint::of(dy(k, j));
+      for (std::size_t i = 0; i < 12; ++i)
+        equal += sum(i, j) == wanted ? 1U : 0U;
+    }
+    CHECK(equal == 12 * 70);
+  }
+}
+
 TEST_CASE("A NaN in a factor reaches only its row", "[kernels]") {
   const auto a = random_matrix<float>(9, 20, 1);
   const auto b = random_matrix<float>(20, 17, 2);
