@@ -262,8 +262,11 @@ TEST_CASE("a Reproducible product names extents that its ranks cannot share") {
         sw::ShardedTensor<sw::Layout<2, sw::Partial<sw::Sum, tp>>, sw::FixedPoint, Reproducible> sum(mesh,
                                                                                                      {4, 4});
         const std::string leaves = message([&] { sw::matmul_weight_gradient_into(sum, stream, stream); });
-        findings.expect(leaves.find("each rank's tokens must be whole blocks of 2, a sixteenth of a sequence "
-                                    "or less, but 2 ranks share sequences of 34") != std::string::npos,
-                        leaves);
+        findings.expect(
+            leaves.find("each rank's tokens must be whole blocks of 2, a sixteenth of a sequence "
+                        "or less, but 2 ranks share sequences of 34 (choose sequences of a multiple of 16 "
+                        "tokens and 1, 2, 4, 8 or 16 ranks, or of a multiple of 512 tokens)") !=
+                std::string::npos,
+            leaves);
       }) == "");
 }

@@ -61,6 +61,9 @@ template <class Where> struct TermsOfParameter {
   return std::nearbyint(loss * 0x1p24) * 0x1p-24;
 }
 
+/// The most products that are added as floats before they become a FixedPoint term.
+inline constexpr std::int64_t most_leaf = 256;
+
 /// Tokens of a block whose products are added as floats before they become FixedPoint. It depends on the
 /// sequence only, as a mesh may cut it into 16 (eight ranks that each hold two pieces), and divides it.
 /// @param tokens the global extents of the dimensions of tokens: [batch, sequence], or only [rows], which a
@@ -70,7 +73,7 @@ template <class Where> struct TermsOfParameter {
     return 1;
   const std::int64_t sixteenth = tokens.back() / (2 * ordered_parts);
   std::int64_t rows = 1;
-  while (rows < 256 && sixteenth % (2 * rows) == 0 && tokens.back() % (2 * rows) == 0 && sixteenth > 0)
+  while (rows < most_leaf && sixteenth % (2 * rows) == 0 && tokens.back() % (2 * rows) == 0 && sixteenth > 0)
     rows *= 2;
   return rows;
 }

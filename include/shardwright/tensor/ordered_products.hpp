@@ -171,13 +171,14 @@ SHARDWRIGHT_INLINE std::size_t ordered_leaf(const char* operation, const MeshCor
     return static_cast<std::size_t>(leaf);
   const std::int64_t ranks = ranks_along(core, layout, axes, static_cast<int>(tokens.size()) - 1);
   if (leaf > 1 && (tokens.back() % ranks != 0 || tokens.back() / ranks % leaf != 0))
-    reject_operation(operation,
-                     "on a Reproducible target each rank's tokens must be whole blocks of " +
-                         std::to_string(leaf) + ", a sixteenth of a sequence or less, but " +
-                         std::to_string(ranks) + " ranks share sequences of " +
-                         std::to_string(tokens.back()) +
-                         " (choose sequences of a multiple of 16 tokens, and a power of two of ranks)",
-                     core, where);
+    reject_operation(
+        operation,
+        "on a Reproducible target each rank's tokens must be whole blocks of " + std::to_string(leaf) +
+            ", a sixteenth of a sequence or less, but " + std::to_string(ranks) +
+            " ranks share sequences of " + std::to_string(tokens.back()) +
+            " (choose sequences of a multiple of 16 tokens and 1, 2, 4, 8 or 16 ranks, or of a multiple of " +
+            std::to_string(ranks * most_leaf) + " tokens)",
+        core, where);
   return static_cast<std::size_t>(leaf);
 }
 #endif

@@ -278,7 +278,8 @@ struct Combine {
 /// @param experts int32 [tokens..., slots] in the layout of the tokens: below set.experts and distinct for
 /// each token, or -1 for a slot without an expert, as for padding
 /// @throws InvalidArgument for an expert that does not exist, and, on every rank of the owners, if one of
-/// them would receive more than set.most_rows rows.
+/// them would receive more than set.most_rows rows; on a Reproducible target also if choices that are not
+/// distinct give an expert more than 256 rows of a leaf of tokens.
 template <Axis... Owners, Operand X, LayoutType L, class Id, class Target>
 [[nodiscard]] auto dispatch(X&& x, const ShardedTensor<L, Id, Target>& experts, const ExpertSet& set,
                             SourceLocation where = SourceLocation::current()) {

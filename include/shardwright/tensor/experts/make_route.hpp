@@ -271,6 +271,21 @@ void settle_counts(MeshCore& core, const ExpertOwners& owners, const ExpertSet& 
   }
 }
 
+/// Checks that the rows of each leaf are no more than products add as floats.
+/// @throws InvalidArgument, on all owners, for an expert that gets more of one
+inline void require_short_leaves(const MeshCore& core, std::span<const std::int64_t> of_leaves,
+                                 std::int64_t experts, SourceLocation where) {
+  for (std::size_t i = 0; i < of_leaves.size(); ++i)
+    if (of_leaves[i] > most_leaf)
+      reject_operation("dispatch",
+                       "on a Reproducible target each expert must get at most " + std::to_string(most_leaf) +
+                           " rows of a leaf of tokens, but expert " +
+                           std::to_string(static_cast<std::int64_t>(i) % experts) + " gets " +
+                           std::to_string(of_leaves[i]) +
+                           ", because tokens name it more than once (choose distinct experts for a token)",
+                       core, where);
+}
+
 /// Sets the first rows of leaves, once the first rows of experts are known.
 inline void place_leaves(ExpertRoute& route, const ExpertOwners& owners,
                          std::span<const std::int64_t> of_leaves, std::int64_t leaves) {
@@ -288,9 +303,8 @@ inline void place_leaves(ExpertRoute& route, const ExpertOwners& owners,
 
 /// The same for a dry run, which knows no choices.
 inline void place_longest_leaves(ExpertRoute& route) {
-  constexpr std::int64_t longest = 256;
   for (std::size_t e = 0; e + 1 < route.first_rows.size(); ++e)
-    for (std::int64_t row = route.first_rows[e]; row < route.first_rows[e + 1]; row += longest)
+    for (std::int64_t row = route.first_rows[e]; row < route.first_rows[e + 1]; row += most_leaf)
       route.leaf_rows.push_back(row);
   route.leaf_rows.push_back(route.rows());
 }
@@ -298,7 +312,8 @@ inline void place_longest_leaves(ExpertRoute& route) {
 /// The route of tokens whose choices are `choices`, [tokens, slots] in the memory of the target. Only the
 /// counts are copied to the host, which waits for them. Collective over the owners: all ranks learn all
 /// counts, so that all of them detect if one lacks room.
-/// @throws InvalidArgument for an expert that does not exist, or if a rank would receive too many rows.
+/// @throws InvalidArgument for an expert that does not exist, or if a rank would receive too many rows; on a
+/// Reproducible target, also if tokens name one expert so often that its rows of a leaf exceed most_leaf.
 template <class Target>
 [[nodiscard]] std::shared_ptr<const ExpertRoute>
 make_expert_route(TargetResources<Target>& resources, std::span<const std::int32_t> choices,
@@ -328,6 +343,7 @@ make_expert_route(TargetResources<Target>& resources, std::span<const std::int32
   if constexpr (is_reproducible<Target>) {
     const auto known = counts_only<Target> ? std::span<const std::int32_t>() : choices;
     of_leaves = gather_numbers(core, owners, count_leaves(known, slots, set.experts, leaves, memory), where);
+    require_short_leaves(core, of_leaves, set.experts, where);
     all = owners.blocks.size() == 1 ? counts : sums_of_leaves(of_leaves, owners.blocks.size(), counts.size());
   } else {
     all = gather_numbers(core, owners, counts, where);

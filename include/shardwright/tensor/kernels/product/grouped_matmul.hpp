@@ -142,8 +142,8 @@ void grouped_weight_gradient(const Execution& execution, std::span<const std::in
 
 /// @brief The same of FixedPoint: the products of the rows of each leaf are added as floats, and each sum is
 /// a term of the gradient of its group.
-/// @param leaf_rows  where leaves begin, ascending, and the end; each is within a group and has at most 256
-/// rows
+/// @param leaf_rows  where leaves begin, ascending, and the end; each is within a group and has at most
+/// most_leaf rows
 /// @param add        false overwrites `out`
 /// @param fault      becomes true if a term does not fit
 /// @throws InvalidArgument for other shapes.

@@ -22,7 +22,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail {
 
 /// Float sums of a leaf of products each, which become terms of FixedPoint sums.
 struct LeafSums {
-  std::span<const std::size_t> ends; ///< Of the leaves, in the packed factors; at most 256.
+  std::span<const std::size_t> ends; ///< Of the leaves, in the packed factors; at most most_leaf.
   bool fresh;                        ///< Whether the old content is ignored.
   bool all_fit = true;               ///< Becomes false if a term did not: it is then left out.
 };

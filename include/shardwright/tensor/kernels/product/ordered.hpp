@@ -7,6 +7,7 @@
 #include <shardwright/core/element.hpp>
 #include <shardwright/core/fixed_point.hpp>
 #include <shardwright/mesh/memory_purpose.hpp>
+#include <shardwright/mesh/reproducible.hpp>
 #include <shardwright/tensor/kernels/lanes/narrow_rows.hpp>
 #include <shardwright/tensor/kernels/launch.hpp>
 #include <shardwright/tensor/kernels/ordered/fixed_point_sums.hpp>
@@ -38,10 +39,11 @@ struct OrderedProducts {};
 struct ReproducibleProducts {
   std::size_t parts = 1; ///< A power of two up to ordered_parts.
   std::size_t runs = 1;
-  /// For a FixedPoint result: products whose sum, a float, becomes a term of it. A power of two up to 256.
-  std::size_t leaf = 256;
+  /// For a FixedPoint result: products whose sum, a float, becomes a term of it. A power of two up to
+  /// most_leaf.
+  std::size_t leaf = shardwright::detail::most_leaf;
   /// Instead of equal leaves: the indices of the contracted dimension at which they begin, from any number
-  /// on, and the end. Each has at most 256.
+  /// on, and the end. Each has at most most_leaf.
   std::span<const std::int64_t> leaves{};
   bool* fault = nullptr; ///< Becomes true if a term does not fit a FixedPoint result.
 };
@@ -296,7 +298,9 @@ void start_ordered_product(const Execution& execution, const Product<Element, Ou
   if constexpr (std::is_same_v<Out, FixedPoint>) {
     require(order.fault != nullptr, "matmul",
             "a FixedPoint result needs a flag for terms that do not fit (add to the slot of a parameter).");
-    const auto wrong = [](std::int64_t begin, std::int64_t end) { return end <= begin || end - begin > 256; };
+    const auto wrong = [](std::int64_t begin, std::int64_t end) {
+      return end <= begin || end - begin > shardwright::detail::most_leaf;
+    };
     require(std::adjacent_find(order.leaves.begin(), order.leaves.end(), wrong) == order.leaves.end() &&
                 (order.leaves.empty() ||
                  static_cast<std::size_t>(order.leaves.back() - order.leaves.front()) == product.k),
