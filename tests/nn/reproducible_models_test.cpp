@@ -16,7 +16,7 @@ using namespace nn_test;
 using Narrow = Gpt2<sw::bfloat16>;
 using Single = Experts<float>;
 using Tuned = sw::Adapted<sw::MoeDecoder<sw::FrozenLayouts<sw::MoeLayouts<>>, float, Ordered>>;
-static_assert(std::is_same_v<Tuned::TokenTable::Out, Tuned::Stream>); // no rank has the rows of all tokens
+static_assert(std::is_same_v<Tuned::TokenTable::Out, Tuned::Stream>); // completed for own tokens only
 
 /// Adapters of experts, with one product for queries, keys and values, or of all other layers with latent
 /// attention, with dropout.

@@ -70,7 +70,7 @@ public:
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& rows, SourceLocation where = SourceLocation::current()) {
     static_cast<void>(detail::ModuleInput<typename std::remove_cvref_t<X>::layout, Rows>::value);
-    return adapter_.add_to(
+    return adapter_.sum_with(
         [&](auto&& read) { return grouped(std::forward<decltype(read)>(read), weight_, where); },
         std::forward<X>(rows), where);
   }

@@ -252,7 +252,7 @@ public:
   }
 
   /// base(x), and the adapters' part of it.
-  template <class Base, class X> [[nodiscard]] auto add_to(const Base& base, X&& x, SourceLocation where) {
+  template <class Base, class X> [[nodiscard]] auto sum_with(const Base& base, X&& x, SourceLocation where) {
     const auto product = [&](auto&& read) {
       auto y = base(std::forward<decltype(read)>(read));
       if constexpr (std::is_same_v<typename decltype(y)::layout, Result>)
@@ -371,7 +371,7 @@ private:
 struct NoAdapter {
   static void split(std::size_t, std::initializer_list<std::pair<std::string_view, std::int64_t>>) {}
   template <class Base, class X>
-  [[nodiscard]] static auto add_to(const Base& base, X&& x, SourceLocation /*where*/) {
+  [[nodiscard]] static auto sum_with(const Base& base, X&& x, SourceLocation /*where*/) {
     return base(std::forward<X>(x));
   }
   template <class Y, class X>

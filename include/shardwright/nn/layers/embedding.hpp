@@ -202,8 +202,8 @@ public:
                                 SourceLocation where = SourceLocation::current()) {
     using Wanted = ShardedTensor<Ids, Id, typename Plan::target>;
     if constexpr (detail::EmbeddingIds<ShardedTensor<L, Id, Place>, Wanted>::value)
-      return adapter_.add_to([&](const auto&) { return embed(tape, ids, weight(), where); },
-                             detail::Lookup<typename Plan::target, Wanted>{tape, ids}, where);
+      return adapter_.sum_with([&](const auto&) { return embed(tape, ids, weight(), where); },
+                               detail::Lookup<typename Plan::target, Wanted>{tape, ids}, where);
   }
   [[nodiscard]] Table& weight() noexcept {
     if constexpr (tied)

@@ -82,7 +82,7 @@ public:
   template <detail::TapeOperand X>
   [[nodiscard]] auto operator()(X&& x, SourceLocation where = SourceLocation::current()) {
     static_cast<void>(detail::ModuleInput<typename std::remove_cvref_t<X>::layout, In>::value);
-    return adapter_.add_to(
+    return adapter_.sum_with(
         [&](auto&& read) {
           if constexpr (Matrix::trained)
             return matmul(std::forward<decltype(read)>(read), weight_, where);

@@ -63,7 +63,7 @@ public:
     if constexpr (Table::trained)
       return linear_cross_entropy(std::forward<X>(x), *table_, targets, options, where);
     else
-      return cross_entropy(adapter_.add_to(
+      return cross_entropy(adapter_.sum_with(
                                [&](auto&& read) {
                                  return matmul_transposed(std::forward<decltype(read)>(read), *table_, where);
                                },
