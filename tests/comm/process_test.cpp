@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstddef>
@@ -45,7 +46,7 @@ TEST_CASE("memory of a process is read from strides to strides", "[comm]") {
   // More rows than one system call takes, which end at other places on the two sides.
   const sw::StridedBlock theirs{5, 300, 7, 19}, own{2, 700, 3, 8};
   const auto read = [&](int process, std::uint64_t address) {
-    return sw::detail::read_memory(process, address, theirs, reinterpret_cast<std::byte*>(to.data()), own);
+    return sw::detail::read_memory(process, address, theirs, 0, reinterpret_cast<std::byte*>(to.data()), own);
   };
   const auto address = reinterpret_cast<std::uintptr_t>(from.data());
   REQUIRE(read(::getpid(), address) == 0);
@@ -53,6 +54,15 @@ TEST_CASE("memory of a process is read from strides to strides", "[comm]") {
   for (std::size_t i = 0; i < own.count(); ++i)
     expected[2 + i / 3 * 8 + i % 3] = from[5 + i / 7 * 19 + i % 7];
   CHECK(to == expected);
+  // A piece from its middle.
+  std::array<std::uint8_t, 500> piece{};
+  REQUIRE(sw::detail::read_memory(::getpid(), address, theirs, 900,
+                                  reinterpret_cast<std::byte*>(piece.data()),
+                                  sw::contiguous_block(0, piece.size())) == 0);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < piece.size(); ++i)
+    wrong += piece[i] == from[5 + (900 + i) / 7 * 19 + (900 + i) % 7] ? 0 : 1;
+  CHECK(wrong == 0);
   CHECK(read(::getpid(), 0) == EFAULT);
   const pid_t child = ::fork();
   if (child == 0)

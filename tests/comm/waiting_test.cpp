@@ -51,7 +51,7 @@ void pause(Waiting& waiting, int polls, nanoseconds poll = nanoseconds(50), bool
 } // namespace
 
 TEST_CASE("a waiter spins, then yields, then naps, and expires at its deadline", "[comm]") {
-  for (const int spins : {Waiting::few_polls, Waiting::many_polls}) {
+  for (const int spins : {Waiting::few_mpi_polls, Waiting::few_polls, Waiting::many_polls}) {
     Driven::begin();
     Waiting waiting(milliseconds(250), spins);
     pause(waiting, spins - 1);
@@ -121,10 +121,11 @@ TEST_CASE("of ranks that share cores, one whose yield took long naps instead", "
     Driven::length_of_yield = milliseconds(4);
     Waiting waiting(std::chrono::minutes(1), spins);
     pause(waiting, spins + 1);
-    CHECK(Driven::naps == (spins == Waiting::few_polls ? 1 : 0));
+    CHECK(Driven::naps == (spins == Waiting::many_polls ? 0 : 1));
     return Driven::yields;
   };
   CHECK(yields(Waiting::few_polls) == 1);
+  CHECK(yields(Waiting::few_mpi_polls) == 1);
   // A core that became idle would be given an awaited rank that waits for its own.
   CHECK(yields(Waiting::many_polls) == 2);
 }

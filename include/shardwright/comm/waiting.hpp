@@ -80,6 +80,8 @@ public:
   /// Polls before the first yield: a rank with a core to itself can afford a millisecond, and would lose
   /// whole time slices to other processes by yielding; ranks that share cores would hold one another up.
   static constexpr int few_polls = 32;
+  /// The same for polls of MPI, which take longer: a rank that shares its core holds up the awaited one.
+  static constexpr int few_mpi_polls = 8;
   static constexpr int many_polls = 8192;
 
   explicit WaitingOn(std::chrono::nanoseconds deadline, int spins = few_polls)
@@ -112,7 +114,7 @@ public:
     expired_ = now - start_ > deadline_;
     const auto idle = now - idle_since_;
     YieldHistory& history = On::history();
-    const bool shares_core = spins_ == few_polls || in_the_way_;
+    const bool shares_core = spins_ <= few_polls || in_the_way_;
     if (idle < longest_yields() && (!shares_core || history.pays(now))) {
       On::yield();
       if (shares_core)

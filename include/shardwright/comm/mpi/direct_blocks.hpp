@@ -4,10 +4,12 @@
 /// @file
 /// @brief Large blocks of an exchange, which a rank reads in the memory of another process of its machine.
 
+#include <shardwright/comm/mpi/blocks.hpp>
 #include <shardwright/comm/mpi/environment.hpp>
 #include <shardwright/comm/mpi/process_memory.hpp>
 #include <shardwright/comm/mpi/requests.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -20,9 +22,9 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// The blocks of one exchange that go without messages; the vectors are reused from call to call.
 ///
 /// The sender of a large block tells the receiver where it lies. The receiver copies it to its place, from
-/// strides to strides, and then sends an empty message, after which the sender's call may end. A block of
-/// short rows is announced too, but comes by messages: to read a row in another process takes longer than to
-/// pack it.
+/// strides to strides, and then sends an empty message, after which the sender's call may end. The system
+/// takes longer for a short row than a copy in this process. So if the sender has short rows, the block is
+/// announced too, but comes by messages; if the receiver has, it reads pieces and copies the rows of each.
 class DirectBlocks {
 public:
   /// Begins a call. The ranks that this one may read, and that may read it, are those with a process number
@@ -98,6 +100,8 @@ private:
 
   /// To read a row takes half a microsecond more than to copy it.
   static constexpr std::size_t longest_short_row = std::size_t{16} << 10;
+  /// Of a block that is read in pieces: they stay in the cache until their rows are copied.
+  static constexpr std::size_t piece_bytes = std::size_t{128} << 10;
 
   [[nodiscard]] bool suits(int peer, const StridedBlock& block, std::size_t element_bytes) const noexcept {
     return block.count() * element_bytes > MpiRequests::unannounced_bytes &&
@@ -144,8 +148,7 @@ private:
   [[nodiscard]] bool moves(int from, const Taken& one, std::byte* out) {
     if (one.offer.address == 0)
       return true;
-    const int code = read_memory(channel_->processes[static_cast<std::size_t>(from)], one.offer.address,
-                                 one.offer.block, out, one.expected);
+    const int code = copy(channel_->processes[static_cast<std::size_t>(from)], one, out);
     if (code == ESRCH)
       return false;
     if (code != 0)
@@ -158,6 +161,22 @@ private:
     messages_.send(*channel_, nullptr, 0, from, tag_ + 1, site_);
     return true;
   }
+  /// @return as read_memory().
+  [[nodiscard]] int copy(int process, const Taken& one, std::byte* out) {
+    const std::uint64_t address = one.offer.address;
+    const StridedBlock& theirs = one.offer.block;
+    if (one.expected.row_length > longest_short_row)
+      return read_memory(process, address, theirs, 0, out, one.expected);
+    piece_.resize(piece_bytes);
+    for (std::size_t begin = 0, count = one.expected.count(); begin < count; begin += piece_bytes) {
+      const BlockPart part{one.expected, begin, std::min(count, begin + piece_bytes)};
+      const StridedBlock whole = contiguous_block(0, part.count());
+      if (const int code = read_memory(process, address, theirs, begin, piece_.data(), whole); code != 0)
+        return code;
+      unpack(piece_.data(), part, 1, out);
+    }
+    return 0;
+  }
 
   const MpiChannel* channel_ = nullptr;
   int rank_ = 0;
@@ -167,6 +186,7 @@ private:
   std::size_t reads_ = 0;
   std::vector<BlockOffer> given_; ///< Of each rank.
   std::vector<Taken> taken_;
+  std::vector<std::byte> piece_;
   MpiRequests messages_;
 };
 

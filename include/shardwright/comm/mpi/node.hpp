@@ -79,8 +79,8 @@ public:
       int found = -1;
       const auto word = contiguous_block(0, sizeof found);
       if (!sees(rank) ||
-          read_memory(slot(rank).pid, slot(rank).address_of_rank, word, reinterpret_cast<std::byte*>(&found),
-                      word) != 0 ||
+          read_memory(slot(rank).pid, slot(rank).address_of_rank, word, 0,
+                      reinterpret_cast<std::byte*>(&found), word) != 0 ||
           found != rank)
         return;
     }

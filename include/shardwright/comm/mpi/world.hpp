@@ -368,14 +368,14 @@ private:
     node_->watch_processes();
     // Ranks that are bound to separate cores may use one each, so the total number of cores matters.
     const long cores = node_->cores() > 0 ? node_->cores() : ::sysconf(_SC_NPROCESSORS_ONLN);
-    polls_ = static_cast<long>(here_.size()) > cores ? Waiting::few_polls : Waiting::many_polls;
+    polls_ = static_cast<long>(here_.size()) > cores ? Waiting::few_mpi_polls : Waiting::many_polls;
   }
 
   LaunchOptions options_;
   int rank_ = 0;
   int size_ = 1;
   int tag_bound_ = 32767;
-  int polls_ = Waiting::few_polls;
+  int polls_ = Waiting::few_mpi_polls;
   MpiChannel channel_;
   MPI_Comm control_ = MPI_COMM_NULL;
   std::shared_ptr<MpiNode> node_;
