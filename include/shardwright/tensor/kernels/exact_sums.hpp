@@ -63,7 +63,7 @@ private:
   static constexpr bool narrow = sizeof(Element) < sizeof(double) && std::is_same_v<Term, ElementTerms>;
   static constexpr int usual_windows = narrow ? 1 : 2; // that usually hold the bits
   static constexpr int window_bits = 51;
-  static_assert(exact_block / (width * streams) <= 4096, "64-bit integers of 51 bits add 4,096");
+  static_assert(exact_block / (width * streams) <= std::size_t{1} << (63 - window_bits)); // a lane's sum fits
   static constexpr std::uint64_t sign = std::uint64_t{1} << 63U;
   using Numbers = typename shardwright::detail::Vector<double, width>::type;
   using Integers = typename shardwright::detail::Vector<std::uint64_t, width>::type;
