@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/run.hpp>
 #include <shardwright/schedule/pass_costs.hpp>
 #include <shardwright/schedule/policies/dual_pipe.hpp>
 #include <shardwright/schedule/policies/dual_pipe_v.hpp>
@@ -36,6 +37,11 @@ namespace detail {
 }
 
 } // namespace detail
+
+/// @brief Microbatches of a step on every data-parallel rank.
+[[nodiscard]] constexpr double microbatches_of(const RunSpec& run, const PlanConfiguration& plan) noexcept {
+  return std::max(1.0, static_cast<double>(run.sequences) / (static_cast<double>(plan.dp) * plan.microbatch));
+}
 
 /// @brief Stages per rank; V-shaped and bidirectional schedules have two.
 [[nodiscard]] constexpr int chunks_of(PlanSchedule schedule, int chunks) noexcept {
