@@ -127,7 +127,7 @@ private:
     Numbers rest = as_rounded(Term::of(load(left), load(right)));
     for (int w = 0; w < windows; ++w) {
       const Numbers shifted = as_rounded(rest + rounders[w]); // or -ffast-math would cancel the rounder
-      const Numbers rounded = shifted - rounders[w];
+      const Numbers rounded = as_rounded(shifted - rounders[w]);
       const auto bits = copied<Integers>(&shifted);
       sums.integers[w][stream] += bits;
       if (w == 0)
