@@ -103,7 +103,8 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
   MPI_Barrier(MPI_COMM_WORLD);
   if (fault == "returns" && fails)
     return;
-  if (fault == "killed_inside" && fails)
+  const bool killed_inside = fault.starts_with("killed_inside");
+  if (killed_inside && fails)
     std::thread([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       std::raise(SIGKILL);
@@ -119,8 +120,8 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
     const std::size_t largest = data.size() / static_cast<std::size_t>(world.size());
     const std::span<float> in(data.data(), largest * static_cast<std::size_t>(world.size()));
     std::vector<float> out(in.size());
-    for (int round = 0; round < (fault == "killed_inside" ? 100000 : 1); ++round)
-      round % 2 == 0 ? world.all_reduce_in_place(data) : world.all_to_all(in, out);
+    for (int round = 0; round < (killed_inside ? 100000 : 1); ++round)
+      fault == "killed_inside_reads" ? world.all_to_all(in, out) : world.all_reduce_in_place(data);
   } catch (const sw::PeerFailed& error) {
     std::printf("rank %d woke by rank %d: %s\n", world.rank(), error.peer(), error.what());
     std::fflush(stdout);

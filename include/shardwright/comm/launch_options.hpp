@@ -26,7 +26,8 @@ struct LaunchOptions {
   /// The longest time that MPI may take to start all ranks, before the process ends with an error message.
   std::chrono::nanoseconds start_deadline = std::chrono::minutes(2);
   /// Whether every collective compares its fingerprint (operation, counts, types, root, order) between the
-  /// ranks.
+  /// ranks. Without it, lengths that differ are still an error where they are seen, but that may be too late:
+  /// Open MPI 4.1.4 writes a message of more than 4 KiB beyond the end of a receive that is shorter.
   bool check = true;
   /// Threads that OpenBLAS, MKL or BLIS uses in each rank while several ranks are threads of one process; 0
   /// leaves the setting alone, as does OPENBLAS_NUM_THREADS, MKL_NUM_THREADS or BLIS_NUM_THREADS in the

@@ -10,7 +10,9 @@
 #include <shardwright/comm/mpi/requests.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -57,15 +59,18 @@ public:
   }
 
   /// Reads the blocks that have been announced to their places in `out`.
-  /// @return whether none is left; otherwise announcements are missing, or a process is gone.
+  /// @param given_up Returns whether another rank may have given up the call. It says so before its caller
+  /// may change or free the data, so a block counts only if nobody has said so once it has been read.
+  /// @return whether none is left; otherwise announcements are missing, or a rank has given up or is gone.
   /// @throws CollectiveMismatch if a block has another length than this rank's call says; TransportError.
-  [[nodiscard]] bool read(std::byte* out) {
+  template <class GivenUp> [[nodiscard]] bool read(std::byte* out, GivenUp given_up) {
     bool all = true;
     const int ranks = in_use_ ? static_cast<int>(taken_.size()) : 0;
     for (int i = 1; i < ranks; ++i) {
       const int from = (rank_ + ranks - i) % ranks;
       Taken& one = taken_[static_cast<std::size_t>(from)];
-      one.over = one.over || one.expected.count() == 0 || (arrives(from, one) && moves(from, one, out));
+      one.over =
+          one.over || one.expected.count() == 0 || (arrives(from, one) && moves(from, one, out, given_up));
       all = all && one.over;
     }
     return all;
@@ -95,13 +100,16 @@ private:
   struct Taken {
     StridedBlock expected{}; ///< In bytes; empty if it is not announced.
     BlockOffer offer{};
-    bool over = false; ///< It has been read, or comes by messages.
+    bool over = false;                                        ///< It has been read, or comes by messages.
+    std::chrono::steady_clock::time_point unreadable_since{}; ///< Since the first error, if any.
   };
 
   /// To read a row takes half a microsecond more than to copy it.
   static constexpr std::size_t longest_short_row = std::size_t{16} << 10;
   /// Of a block that is read in pieces: they stay in the cache until their rows are copied.
   static constexpr std::size_t piece_bytes = std::size_t{128} << 10;
+  /// Data may be gone because an exception unwinds the sender, which says so only at its end.
+  static constexpr std::chrono::milliseconds longest_unwinding{200};
 
   [[nodiscard]] bool suits(int peer, const StridedBlock& block, std::size_t element_bytes) const noexcept {
     return block.count() * element_bytes > MpiRequests::unannounced_bytes &&
@@ -144,19 +152,20 @@ private:
       MpiRequests::mismatch(from, one.expected.count(), "sent " + std::to_string(bytes) + " bytes", site_);
     return true;
   }
-  /// Reads a block unless it comes by messages. @return whether the process still existed.
-  [[nodiscard]] bool moves(int from, const Taken& one, std::byte* out) {
+  /// Reads a block unless it comes by messages. @return whether it counts.
+  template <class GivenUp> [[nodiscard]] bool moves(int from, Taken& one, std::byte* out, GivenUp given_up) {
     if (one.offer.address == 0)
       return true;
-    const int code = copy(channel_->processes[static_cast<std::size_t>(from)], one, out);
-    if (code == ESRCH)
+    if (given_up())
       return false;
-    if (code != 0)
-      throw TransportError(code,
-                           "process_vm_readv: the data of rank " + std::to_string(from) +
-                               " of the group must be readable, but the system reported \"" +
-                               std::strerror(code) + "\" (pass memory that lives until its call has ended)",
-                           site_.context());
+    const int code = copy(channel_->processes[static_cast<std::size_t>(from)], one, out);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (given_up() || code == ESRCH)
+      return false;
+    if (code != 0) {
+      look_again_or_throw(from, one, code);
+      return false;
+    }
     ++reads_;
     messages_.send(*channel_, nullptr, 0, from, tag_ + 1, site_);
     return true;
@@ -176,6 +185,28 @@ private:
       unpack(piece_.data(), part, 1, out);
     }
     return 0;
+  }
+
+  /// Data could not be read although no rank has given up.
+  void look_again_or_throw(int from, Taken& one, int code) const {
+    const auto now = std::chrono::steady_clock::now();
+    if (one.unreadable_since == std::chrono::steady_clock::time_point{})
+      one.unreadable_since = now;
+    if (now - one.unreadable_since <= longest_unwinding)
+      return;
+    std::string advice;
+    if (code == EFAULT)
+      advice = " (pass memory that lives until its call has ended)";
+    if (code == EPERM)
+      advice = " (let ranks read one another for as long as their world lives: change neither their user nor "
+               "PR_SET_DUMPABLE in between)";
+    if (code == ENOMEM)
+      advice = " (leave more memory of the node free)";
+    throw TransportError(code,
+                         "process_vm_readv: the data of rank " + std::to_string(from) +
+                             " of the group must be readable, but the system reported \"" +
+                             std::strerror(code) + "\"" + advice,
+                         site_.context());
   }
 
   const MpiChannel* channel_ = nullptr;

@@ -146,6 +146,14 @@ public:
     return std::nullopt;
   }
 
+  /// Whether other ranks may have given up a call in flight because of a failure elsewhere.
+  /// @throws LifecycleError if they may because of one of this rank.
+  [[nodiscard]] bool may_be_given_up(const MpiCallSite& site) const {
+    if (ended_)
+      throw_used_after(site);
+    return failure_elsewhere().has_value();
+  }
+
 private:
   [[noreturn]] void throw_used_after(const MpiCallSite& site) const {
     const std::optional<Failure> failure = ended_ ? ended_ : failure_elsewhere();

@@ -55,8 +55,9 @@ public:
     try {
       advance_or_throw();
     } catch (const CollectiveMismatch& error) {
-      // In a collective, every rank detects it.
-      group_.end(Failure::Kind::mismatch, error.what(), sends_or_receives(kept_.call.operation));
+      // Every rank detects it if collectives are compared.
+      group_.end(Failure::Kind::mismatch, error.what(),
+                 sends_or_receives(kept_.call.operation) || !group_.world().options().check);
       fail(std::current_exception());
     } catch (const std::exception& error) {
       group_.end(Failure::Kind::failed, error.what(), true);
@@ -181,7 +182,8 @@ private:
               mismatch_of_accounts(group_, "their sequence numbers differ",
                                    [this](int rank) { return group_.agreement().head(rank); }),
           site_.context());
-    if (stage_ == Stage::moving && transfer_.advance() && header_requests_.test(site_))
+    if (stage_ == Stage::moving && transfer_.advance([this] { return group_.may_be_given_up(site_); }) &&
+        header_requests_.test(site_))
       succeed();
   }
 

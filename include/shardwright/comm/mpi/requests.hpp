@@ -58,7 +58,7 @@ public:
     const auto* const from = static_cast<const std::byte*>(data);
     const auto post = mode == Mode::synchronous ? MPI_Issend : MPI_Isend;
     in_parts(bytes, mode, [&](std::size_t at, std::size_t part) {
-      MPI_Request& request = add({peer, part});
+      MPI_Request& request = add({peer});
       check_mpi(post(from + at, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request),
                 "MPI_Isend", &site);
     });
@@ -68,7 +68,7 @@ public:
                const MpiCallSite& site, Mode mode = Mode::standard) {
     auto* const to = static_cast<std::byte*>(data);
     in_parts(bytes, mode, [&](std::size_t at, std::size_t part) {
-      MPI_Request& request = add({peer, part, true, mode == Mode::ragged, to + at});
+      MPI_Request& request = add({peer, bytes, at, part, true, mode == Mode::ragged, to + at});
       check_mpi(MPI_Irecv(to + at, static_cast<int>(part), MPI_BYTE, peer, tag, channel.comm, &request),
                 "MPI_Irecv", &site);
     });
@@ -138,10 +138,13 @@ public:
 private:
   struct Message {
     int peer = 0;
+    // The rest is of a receive.
+    std::size_t all = 0; ///< Bytes of all parts.
+    std::size_t at = 0;  ///< Where this part begins.
     std::size_t bytes = 0;
     bool receive = false;
     bool ragged = false;
-    const void* data = nullptr; ///< Of a receive.
+    const void* data = nullptr;
   };
 
   /// Calls post(offset, bytes) for every part; the last one is shorter, so that different lengths on the two
@@ -183,8 +186,12 @@ private:
       if (offer.mark == BlockOffer::unlike_data)
         bytes = offer.block.count();
     }
-    if (bytes != message.bytes)
-      mismatch(message.peer, message.bytes, "sent " + std::to_string(bytes) + " bytes", site);
+    if (bytes == message.bytes)
+      return;
+    // The first of several parts, where this rank expects a message that is too long for parts.
+    const bool more = bytes == eager_bytes && message.all > parted_bytes;
+    mismatch(message.peer, message.all,
+             more ? "sent fewer" : "sent " + std::to_string(message.at + bytes) + " bytes", site);
   }
 
   [[noreturn]] void fail(int code, const MpiCallSite& site) const {
@@ -195,7 +202,7 @@ private:
       int error_class = own;
       MPI_Error_class(own, &error_class);
       if (error_class == MPI_ERR_TRUNCATE)
-        mismatch(messages_[i].peer, messages_[i].bytes, "sent more", site);
+        mismatch(messages_[i].peer, messages_[i].all, "sent more", site);
       check_mpi(own, "MPI_Testall", &site);
     }
     check_mpi(code, "MPI_Testall", &site);

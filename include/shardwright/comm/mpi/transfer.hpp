@@ -56,8 +56,9 @@ public:
   }
 
   /// Advances as far as messages allow. @return whether the call is done.
-  [[nodiscard]] bool advance() {
-    if (plan_ == Plan::exchange && !begin_messages())
+  /// @param given_up As for DirectBlocks::read().
+  template <class GivenUp> [[nodiscard]] bool advance(GivenUp given_up) {
+    if (plan_ == Plan::exchange && !begin_messages(given_up))
       return false;
     for (; step_ < steps_; ++step_)
       if (!finish_step())
@@ -298,9 +299,9 @@ private:
   // Exchanges of blocks.
 
   /// Reads the large blocks, and then posts the messages of the others. @return whether that is done.
-  [[nodiscard]] bool begin_messages() {
+  template <class GivenUp> [[nodiscard]] bool begin_messages(GivenUp given_up) {
     if (!planned_) {
-      if (!direct_.read(out_))
+      if (!direct_.read(out_, given_up))
         return false;
       plan_messages();
       planned_ = true;
