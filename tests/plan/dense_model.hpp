@@ -2,7 +2,7 @@
 #pragma once
 
 /// @file
-/// @brief A small decoder to plan for.
+/// @brief Small decoders to plan for.
 
 #include <shardwright/plan/spec/model.hpp>
 
@@ -16,5 +16,16 @@ inline constexpr shardwright::ModelSpec dense{.name = "dense",
                                               .key_value_heads = 8,
                                               .feed_forward = 8192,
                                               .vocabulary = 32000};
+
+/// @brief With 24 experts in all layers but the first.
+inline constexpr shardwright::ModelSpec experts{
+    .name = "experts",
+    .layers = 9,
+    .hidden = 4096,
+    .heads = 16,
+    .key_value_heads = 16,
+    .feed_forward = 8192,
+    .vocabulary = 64000,
+    .experts = {.count = 24, .active = 4, .width = 4096, .leading_dense_layers = 1}};
 
 } // namespace plan_test

@@ -21,17 +21,9 @@
 
 using namespace shardwright;
 using plan_test::dense;
+using plan_test::experts;
 
 namespace {
-
-constexpr ModelSpec experts{.name = "experts",
-                            .layers = 9,
-                            .hidden = 4096,
-                            .heads = 16,
-                            .key_value_heads = 16,
-                            .feed_forward = 8192,
-                            .vocabulary = 64000,
-                            .experts = {.count = 24, .active = 4, .width = 4096, .leading_dense_layers = 1}};
 
 ClusterSpec small_cluster(std::int64_t chips, std::int64_t each, double scale_out, double memory) {
   ClusterSpec cluster = cluster_of(chip::h100, chips, each, scale_out);
@@ -338,15 +330,15 @@ TEST_CASE("another order of the axes wins if its links are better", "[search]") 
   CHECK(search(experts, rack, {64, 2048}, {.tolerance = 0}).configuration.order == PlanOrder::usual);
 }
 
-TEST_CASE("the plans of published runs are within 7% of the best", "[search]") {
+TEST_CASE("the plans of published runs are within 5% of the best, one within 7%", "[search]") {
   const auto over_best = [](const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
-                            const SearchSpace& published) {
+                            const SearchSpace& published, double loss = 0.05) {
     const Plan best = search(model, cluster, run, {.recomputed = published.recomputed}),
                told = search(model, cluster, run, published);
     INFO(std::string(model.name) << " on " << cluster.chips() << " " << std::string(cluster.chip.name) << ": "
                                  << plan_text(best.configuration));
     REQUIRE(told.found());
-    CHECK(told.cost.step_seconds <= 1.07 * best.cost.step_seconds);
+    CHECK(told.cost.step_seconds <= (1 + loss) * best.cost.step_seconds);
     CHECK(best.cost.memory.total() <= 0.92 * cluster.chip.memory_bytes);
     return best.configuration;
   };
@@ -359,8 +351,9 @@ TEST_CASE("the plans of published runs are within 7% of the best", "[search]") {
                                  {.tp = 1, .cp = 1, .pp = 4, .ep = 64, .recomputed = latents})
                            .pp;
   CHECK((of_gb200 == 4 || of_gb200 == 8));
+  // 6.1% over the planner's, which has ep = 128.
   CHECK(over_best(v3, cluster_of(chip::gb300, 256, 64), rack,
-                  {.tp = 1, .cp = 1, .pp = 2, .ep = 32, .recomputed = latents, .headroom = 0.07})
+                  {.tp = 1, .cp = 1, .pp = 2, .ep = 32, .recomputed = latents, .headroom = 0.07}, 0.07)
             .pp == 2);
   // arXiv 2412.19437, section 3: 16 ranks, which the planner cannot tell from 32.
   const PlanConfiguration nodes =

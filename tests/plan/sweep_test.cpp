@@ -13,6 +13,7 @@
 
 using namespace shardwright;
 using plan_test::dense;
+using plan_test::experts;
 
 namespace {
 
@@ -111,8 +112,10 @@ TEST_CASE("a sweep's points agree with searches, and its pipeline ends between t
       const Situation at = with_more(now.cluster, now.run, resource, point.factor);
       REQUIRE(search(dense, at.cluster, at.run).configuration == point.best.configuration);
       const Plan flat = search(dense, at.cluster, at.run, {.pp = 1});
-      REQUIRE(flat.problem == point.without_pipeline.problem);
-      REQUIRE((!flat.found() || flat.configuration == point.without_pipeline.configuration));
+      const bool has_none = point.best.found() && point.best.configuration.pp == 1;
+      const Plan& expected = has_none ? point.best : flat;
+      REQUIRE(expected.problem == point.without_pipeline.problem);
+      REQUIRE((!expected.found() || expected.configuration == point.without_pipeline.configuration));
       const bool pipeline = !point.best.found() || point.best.configuration.pp > 1;
       (swept.pipeline_ends && point.factor >= *swept.pipeline_ends ? pipeline_after : pipeline_before) |=
           pipeline;
@@ -133,6 +136,29 @@ TEST_CASE("a sweep's points agree with searches, and its pipeline ends between t
     REQUIRE(pp_at(*swept.pipeline_ends / (is_continuous(resource) ? 1.03 : 2)) != 1);
   }
   REQUIRE(ends >= 2);
+  REQUIRE_THROWS_WITH(sweep(dense, now, Resource::memory, {4, 0.5, 1}),
+                      "Sweep: the factors must ascend, but 0.5 follows 4 (sort them, and name each once)");
+  REQUIRE_THROWS_AS(sweep(dense, now, Resource::tokens, {1, 1}), InvalidArgument);
+}
+
+TEST_CASE("less memory is searched again if the fastest plan no longer fits, and the chosen one does",
+          "[sweep]") {
+  Situation now{cluster_of(chip::h100, 16), {96, 2048}};
+  now.cluster.chip.memory_bytes = 40e9;
+  const SearchSpace space{.tolerance = 0.03};
+  const FinishedSearch known = finished_search(experts, now.cluster, now.run, space);
+  double fastest = 0;
+  for (const auto& one : known.state.fastest)
+    if (one.measure == known.state.best_seconds)
+      fastest = evaluate(experts, now.cluster, now.run, one.plan).memory.total();
+  const double chosen = known.best.cost.memory.total();
+  REQUIRE(fastest > chosen);
+  const double factor = (chosen + fastest) / 2 / (40e9 * (1 - space.headroom));
+  const Sweep swept = sweep(experts, now, Resource::memory, {factor, 1}, space, &known);
+  const Situation less = with_more(now.cluster, now.run, Resource::memory, factor);
+  REQUIRE(swept.points[0].best.configuration == search(experts, less.cluster, less.run, space).configuration);
+  REQUIRE(swept.points[0].best.configuration != known.best.configuration);
+  REQUIRE(swept.points[1].best.configuration == known.best.configuration);
 }
 
 TEST_CASE("the point where plans begin has a plan, and smaller factors do not", "[sweep]") {

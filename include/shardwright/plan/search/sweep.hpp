@@ -7,9 +7,11 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
+#include <shardwright/plan/search/bounds.hpp>
 #include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/spec/model.hpp>
+#include <shardwright/schedule/text/number_text.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -25,7 +27,7 @@ struct SweepPoint {
   double factor = 1; ///< Relative to the amount of the cluster and the run.
   Situation at{};
   Plan best{};
-  Plan without_pipeline{}; ///< The best with pp = 1.
+  Plan without_pipeline{}; ///< `best` if that has pp = 1, else the result of a search with pp = 1.
 };
 
 /// @brief The points of a sweep, smallest amount first.
@@ -82,7 +84,7 @@ namespace detail {
 /// The others take as long as before or, if they must recompute more, longer.
 [[nodiscard]] inline bool still_fits(const FinishedSearch& ended, const ModelSpec& model, const Situation& at,
                                      const SearchSpace& space) {
-  const double capacity = at.cluster.chip.memory_bytes * (1 - space.headroom);
+  const double capacity = SearchInput(model, at.cluster, at.run, space).capacity();
   if (!ended.best.found() || ended.best.cost.memory.total() > capacity)
     return false;
   for (const SearchCandidate& one : ended.state.fastest)
@@ -93,14 +95,21 @@ namespace detail {
 
 } // namespace detail
 
-/// @brief The best plans at each factor of a resource, in ascending order, and the factor from which on they
-/// have no pipeline: to 2% if the resource is continuous, else one of the factors.
+/// @brief The best plans at each factor of a resource, and the factor from which on they have no pipeline: to
+/// 2% if the resource is continuous, else one of the factors.
 ///
 /// Takes two searches per factor, fewer of memory, and at most six to find where the pipeline ends.
+/// @param factors in ascending order: of memory, a point may take the result of a search at the next one
 /// @param known the search of `now` in `space`, if it has ended
+/// @throws InvalidArgument if the factors do not ascend.
 [[nodiscard]] inline Sweep sweep(const ModelSpec& model, const Situation& now, Resource resource,
                                  const std::vector<double>& factors, const SearchSpace& space = {},
                                  const FinishedSearch* known = nullptr) {
+  for (std::size_t i = 1; i < factors.size(); ++i)
+    if (!(factors[i - 1] < factors[i]))
+      throw InvalidArgument("Sweep: the factors must ascend, but " + number_text(factors[i], 6) +
+                            " follows " + number_text(factors[i - 1], 6) +
+                            " (sort them, and name each once)");
   SearchSpace flat = space;
   flat.pp = 1;
   flat.chunks = {};                 // stages of a pipeline
