@@ -304,7 +304,13 @@ TEST_CASE("exponentials bound attention, and a faster chip loses more rows of a 
   CHECK(of(early).attention_seconds == Approx(usual.attention_seconds * (1 + shared.early_slows * 2 / 3)));
   CHECK(of(early).elementwise_seconds == Approx(usual.elementwise_seconds));
   early.chip_months = shared.early_months;
-  CHECK(of(early).step_seconds == Approx(usual.step_seconds));
+  CHECK(of(early).step_seconds == usual.step_seconds);
+  // Those from before the first systems are as slow as the first.
+  early.chip_months = 0;
+  const StepCost first = of(early);
+  CHECK(first.matmul_seconds == Approx(usual.matmul_seconds * (1 + shared.early_slows)));
+  early.chip_months = -3;
+  CHECK(of(early).step_seconds == first.step_seconds);
 }
 
 TEST_CASE("interleaved stages hide gradients behind each other, and ends count as layers", "[evaluate]") {

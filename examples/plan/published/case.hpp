@@ -23,6 +23,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -224,7 +225,10 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
 }
 
 /// Months from the first systems with a GPU's generation to the program of a row, by its container (YY.MM) or
-/// its date (YYYY or YYYY-MM); 0 if it names neither.
+/// its date (YYYY or YYYY-MM), at least half a month; infinite, as of old chips, if it names neither. Systems
+/// with Hopper were to ship from October 2022 on (AnandTech, "H100 Hopper Accelerator Now in Full
+/// Production", 20 September 2022). December 2024 is assumed for Blackwell, whose shipments were to begin in
+/// the quarter after 27 October 2024 (NVIDIA's report on the third quarter of fiscal 2025).
 [[nodiscard]] inline double chip_months(const PublishedRun& row, ChipGeneration generation) {
   const int first = generation == ChipGeneration::hopper      ? 12 * 2022 + 10
                     : generation == ChipGeneration::blackwell ? 12 * 2025
@@ -234,7 +238,7 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
   int year = 0, month = 6;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), year);
   if (first == 0 || problem != std::errc{})
-    return 0;
+    return std::numeric_limits<double>::infinity();
   if (end != text.data() + text.size())
     std::from_chars(end + 1, text.data() + text.size(), month);
   return std::max(0.5, 12.0 * (container.empty() ? year : 2000 + year) + month - first);

@@ -58,9 +58,7 @@ struct ProductRates {
 
 /// Factor on the time of products and attention in programs from a chip's first months.
 [[nodiscard]] constexpr double early_factor(const RunSpec& run, const SharedCalibration& shared) noexcept {
-  return run.chip_months > 0
-             ? 1 + shared.early_slows * std::max(0.0, 1 - run.chip_months / shared.early_months)
-             : 1;
+  return 1 + shared.early_slows * std::clamp(1 - run.chip_months / shared.early_months, 0.0, 1.0);
 }
 
 /// Half of the rows that a product loses are those of its last tiles. The other half is time to fill the

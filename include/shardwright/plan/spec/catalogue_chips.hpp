@@ -55,10 +55,14 @@ struct SheetDomain {
 ///
 /// If sheets differ, NVIDIA's for the SXM or NVL72 board is used; scale-out is the usual node's one 200 or
 /// 400 Gbit/s port per chip, or for a TPU its share of the host's data-centre network. Exponentials are 16
-/// per multiprocessor and cycle of Ampere and Hopper (arXiv 2407.08608, section 3: 3.9 on an H100); NVIDIA
-/// gives 5 for Blackwell and 10.7 for Blackwell Ultra ("Inside NVIDIA Blackwell Ultra", 2025). The last
-/// figure is how clocks under load follow the power of the board over the usual one (700 W for Hopper, 1000 W
-/// for B200, 1200 W for GB200): its square root for Hopper, itself for Blackwell.
+/// per multiprocessor and cycle of Ampere and Hopper (arXiv 2407.08608, section 3: 3.9 on an H100); 5 of
+/// Blackwell and 10.7 of Blackwell Ultra are from NVIDIA's article "Inside NVIDIA Blackwell Ultra: The Chip
+/// Powering the AI Factory Era" (developer.nvidia.com/blog, 2025), table "Attention acceleration (SFU EX2)".
+///
+/// The last figure is how clocks under load are assumed to follow the power of the board over the usual one
+/// (700 W for Hopper, 1000 W for B200, 1200 W for GB200): the square root of the ratio for Hopper (500 W),
+/// itself for Blackwell (1100 W of B300, 1400 W of GB300). No source gives these exponents; they were chosen
+/// with published runs in sight.
 namespace chip {
 
 /// @brief A chip of the catalogue, under its name in data sheets.

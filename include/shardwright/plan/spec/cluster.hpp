@@ -40,7 +40,7 @@ struct ChipSpec {
   double scale_out_bandwidth = 0; ///< One way and per chip.
   int torus_dimensions = 0;       ///< Of the scale-up domain; 0 if a switch joins it.
   std::string_view source{};
-  double sustained = 1;    ///< Fraction of the peaks, if the board's power is below the usual one.
+  double sustained = 1;    ///< Share of the peaks that its power sustains, over that of the usual board.
   double exponentials = 0; ///< Per second; 0 if they are not published, or do not limit attention.
 
   /// @brief The usual host; `coupled` if a rack is one domain of GPUs. Chips in a torus run compiled

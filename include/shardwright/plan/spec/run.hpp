@@ -10,6 +10,7 @@
 #include <shardwright/plan/spec/cluster.hpp>
 
 #include <cstdint>
+#include <limits>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
@@ -52,7 +53,8 @@ struct RunSpec {
   bool fused_attention = true;    ///< Scores never leave the chip's registers; false for runs before 2022.
   double logit_bytes =
       0; ///< Kept per logit of a microbatch; 0 takes what is usual, a chunked loss much less.
-  double chip_months = 0;       ///< Age of the chip's generation when the program was written; 0: old enough.
+  /// Age of the chip's generation when the program was written; infinite: old enough.
+  double chip_months = std::numeric_limits<double>::infinity();
   bool offloads_layers = false; ///< What layers that are recomputed keep waits in the host's memory.
   bool reproducible = false;    ///< The bits do not depend on the mesh: `reproducible`.
 
