@@ -270,8 +270,8 @@ using MatmulTransposed = MatrixProduct<true>;
 /// Matrices of one layout that splits rows and columns, a grid of ranks, are multiplied by SUMMA: the plan is
 /// GridProduct (layout/grid_product.hpp). Panels are broadcast while earlier ones are multiplied; a rank
 /// needs memory for two of each operand. Its gradients are such products, dY W^T and X^T dY. Before each, the
-/// transposed operand is redistributed to the grid: fewer than two blocks for each row of the grid move to a
-/// rank, which holds twice as many blocks as the grid has rows until then.
+/// transposed operand is redistributed to the grid: on an R x C grid a rank receives fewer than 2R blocks,
+/// and holds 2R until then.
 /// @throws InvalidArgument if the extents of D differ or the tensors are on two meshes.
 template <Operand X, Operand W>
 [[nodiscard]] auto matmul(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
