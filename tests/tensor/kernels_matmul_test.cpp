@@ -623,7 +623,7 @@ TEST_CASE("FixedPoint terms near the limit are exact, in tiles and beside them",
 TEST_CASE("FixedPoint terms at the ends of the split integers, and ties, are rounded like others",
           "[kernels]") {
   std::vector<float> terms{4095.9997F, -4095.9997F, -4096.0F, 0x1p-33F, 0x3p-33F, -0x1p-33F, -0x3p-33F, 1.5F};
-  for (const float more : {0.0F, 4096.0F}) { // which does not fit
+  for (const float more : {0.0F, 4096.0F, 4097.25F, -4096.25F}) { // not in the split integers, but for 0
     terms.push_back(more);
     Matrix<float> x("x", 64, 12), dy("dy", 64, 70);
     for (std::size_t k = 0; k < 64; ++k) {
