@@ -20,8 +20,8 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 /// weight gradient of the heaviest.
 struct StageSeconds {
   double mean = 0, fullest = 0, last = 0, weight = 0;
-  double beside_last =
-      0; ///< Time by which stages of the rank with the head are shorter than those of the fullest ranks.
+  /// Time by which stages of the rank with the head are shorter than those of the fullest ranks.
+  double beside_last = 0;
   PassCosts of_fullest{0, 0, 0}, of_last{0, 0, 0}; ///< Without `reduction`.
   double reduction = 0; ///< Of the gradients, after each microbatch's input gradients.
 
