@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -45,14 +46,18 @@ inline double number_of(std::uint64_t a, std::uint64_t b) {
 }
 
 /// The value of an element of a test vector.
-inline double element_of(std::int64_t index, std::uint64_t seed) {
-  return number_of(static_cast<std::uint64_t>(index), seed);
+template <class Element = double> Element element_of(std::int64_t index, std::uint64_t seed) {
+  const double number = number_of(static_cast<std::uint64_t>(index), seed);
+  if constexpr (ComplexElement<Element>)
+    return {number, number_of(static_cast<std::uint64_t>(index), seed + 1000)};
+  else
+    return static_cast<Element>(number);
 }
 
 template <class Tensor> void fill_vector(Tensor& tensor, std::uint64_t seed) {
   for (std::size_t i = 0; i < tensor.local_size(); ++i)
-    tensor.mutable_data()[i] = static_cast<typename Tensor::value_type>(
-        element_of(tensor.local_offset()[0] + static_cast<std::int64_t>(i), seed));
+    tensor.mutable_data()[i] = element_of<typename Tensor::value_type>(
+        tensor.local_offset()[0] + static_cast<std::int64_t>(i), seed);
 }
 
 /// The elements that rank `of` of a group reads: none on the last one of several, some twice, some its own.
@@ -64,36 +69,37 @@ inline std::vector<std::int64_t> read_by(int of, int ranks, std::int64_t extent)
   return out;
 }
 
-template <class Vector, class Mesh>
+template <class Vector, class Element = double, class Mesh>
 void check_halo(const Mesh& mesh, HostCommunicator group, std::int64_t extent, const std::string& name,
                 Findings& findings) {
   const std::vector<std::int64_t> reads = read_by(group.rank(), group.size(), extent);
   const IndexHalo<Vector> halo(mesh, extent, reads);
-  ShardedTensor<Vector, double> vector(mesh, {extent});
+  ShardedTensor<Vector, Element> vector(mesh, {extent});
   fill_vector(vector, 1);
-  auto elements = halo.template elements<double>();
+  auto elements = halo.template elements<Element>();
   halo.gather_into(elements, vector);
   const std::int64_t first = vector.local_offset()[0];
   for (const std::int64_t index : reads) {
     const auto at = static_cast<std::size_t>(halo.local_index(index));
     const bool own = at < vector.local_size();
-    const double value = own ? vector.data()[at] : elements.local()(at - vector.local_size());
+    const Element value = own ? vector.data()[at] : elements.local()(at - vector.local_size());
     findings.expect(
-        value == element_of(index, 1) &&
+        value == element_of<Element>(index, 1) &&
             own == (index >= first && index < first + static_cast<std::int64_t>(vector.local_size())),
         name, ": element ", index);
   }
   // The adjoint: every reader adds a number for each element, in the order of the ranks.
   for (std::size_t i = 0; i < elements.size(); ++i)
-    elements.mutable_local()(i) = element_of(halo.indices()[i], 2 + static_cast<std::uint64_t>(group.rank()));
+    elements.mutable_local()(i) =
+        element_of<Element>(halo.indices()[i], 2 + static_cast<std::uint64_t>(group.rank()));
   halo.scatter_add(elements, vector);
   for (std::size_t i = 0; i < vector.local_size(); ++i) {
     const std::int64_t index = first + static_cast<std::int64_t>(i);
-    double wanted = element_of(index, 1);
+    Element wanted = element_of<Element>(index, 1);
     for (int rank = 0; rank < group.size(); ++rank) {
       const auto theirs = read_by(rank, group.size(), extent);
       if (rank != group.rank() && std::find(theirs.begin(), theirs.end(), index) != theirs.end())
-        wanted += element_of(index, 2 + static_cast<std::uint64_t>(rank));
+        wanted += element_of<Element>(index, 2 + static_cast<std::uint64_t>(rank));
     }
     findings.expect(vector.data()[i] == wanted, name, ": sum of element ", index);
   }
@@ -190,6 +196,8 @@ inline void check_meshes(const HostCommunicator& world, Findings& findings) {
       const std::string name =
           std::to_string(extent) + " on " + std::to_string(a) + " of " + std::to_string(world.size());
       check_halo<Line>(mesh, mesh.communicator<x>(), extent, "line of " + name, findings);
+      check_halo<Line, std::complex<double>>(mesh, mesh.communicator<x>(), extent, "complex line of " + name,
+                                             findings);
       check_halo<Both>(mesh, mesh.communicator<x, y>(), extent, "both of " + name, findings);
       check_matrix<Both, Both, double>(mesh, mesh.communicator<x, y>(), {extent, extent}, "square of " + name,
                                        findings);
