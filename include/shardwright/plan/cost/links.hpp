@@ -224,46 +224,103 @@ struct PlanShares {
 
 } // namespace detail
 
+namespace detail {
+
+/// The largest fraction of the links of a torus with sides of this many chips that a group along one axis
+/// uses: it goes beyond as many dimensions as it needs only if it begins within one, of which it then has
+/// less.
+[[nodiscard]] constexpr double most_used(double extent, double side, int dimensions) noexcept {
+  if (dimensions == 0)
+    return 1;
+  int whole = 1;
+  double chips = side;
+  for (; whole < dimensions && chips < extent; ++whole)
+    chips *= side;
+  return std::min(1.0, (1 + 1e-9) * (whole + std::min(1.0, extent / chips)) / dimensions);
+}
+
+/// The least seconds per byte of an all-to-all inside an innermost domain, whatever the dimensions of a torus
+/// along which its group extends: it uses at most these.
+[[nodiscard]] constexpr double least_inside_domain(const DomainSpec& domain, double bandwidth, double ranks,
+                                                   const TokenCopies& copies) noexcept {
+  const int torus = domain.torus_dimensions;
+  GroupLevel level{.parts = ranks, .bandwidth = bandwidth, .torus_dimensions = torus};
+  double least = level.all_to_all_per_byte(copies);
+  for (int used = 1; used < torus; ++used) {
+    level.torus_dimensions = used;
+    level.bandwidth = bandwidth * used / torus;
+    least = std::min(least, level.all_to_all_per_byte(copies));
+  }
+  return least;
+}
+
+} // namespace detail
+
 /// @brief A bound on the links: no order of a plan's axes gives better ones.
 ///
 /// Whatever the placement, a gather among N ranks takes per_byte >= (1 / M_i - 1 / (M_i D_i)) / W_i at each
 /// level, with M_i members in each of D_i domains; the mean of these weighted by W_i telescopes to (N - 1) /
-/// N over the sum of all bandwidths. An all-to-all stays in an innermost domain of C chips, or some level
-/// outside joins at least two of them, and N / C if it is the only one.
+/// N over the sum of all bandwidths. All groups stay in domains of C chips only if N divides C; if not, the
+/// outermost level joins parts of at most gcd(N, C), for which its own term counts. An all-to-all stays in an
+/// innermost domain, or some level outside joins at least two of them, and as many as a gather if it is the
+/// only one.
 [[nodiscard]] constexpr PlanLinks least_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                               const TokenCopies& copies,
                                               const SharedCalibration& shared) noexcept {
+  const auto last = static_cast<std::size_t>(cluster.domain_count - 1);
   const DomainSpec& innermost = cluster.domains[0];
   const double inside = innermost.bandwidth * shared.scale_up;
-  double sum = inside, fastest_outside = 0;
-  for (int level = 1; level < cluster.domain_count; ++level) {
-    const double bandwidth = cluster.domains[static_cast<std::size_t>(level)].bandwidth * shared.scale_out;
-    sum += bandwidth;
-    fastest_outside = std::max(fastest_outside, bandwidth);
+  double outside = 0, fastest_outside = 0, outermost = 0;
+  for (std::size_t level = 1; level <= last; ++level) {
+    outermost = cluster.domains[level].bandwidth * shared.scale_out;
+    outside += outermost;
+    fastest_outside = std::max(fastest_outside, outermost);
   }
-  const auto gather = [sum](double members) { // a bound may have fewer ranks than experts
-    return MessageTime{members > 1 ? (members - 1) / (members * sum) : 0, 0, false};
+  // The most members of a group in one domain below the outermost one.
+  const auto most_inside = [&](std::int64_t members) {
+    return static_cast<double>(last == 0 ? members : std::gcd(members, cluster.domains[last - 1].chips));
+  };
+  const auto gather = [&](std::int64_t members, double used) { // a bound may have fewer ranks than experts
+    MessageTime out;
+    if (members <= 1)
+      return out;
+    const auto all = static_cast<double>(members);
+    out.per_byte = (all - 1) / (all * (inside * used + outside));
+    if (const double held = most_inside(members); held < all)
+      out.per_byte = std::max(out.per_byte, (1 - 1e-9) * (1 / held - 1 / all) / outermost);
+    return out;
+  };
+  const double side =
+      innermost.torus_dimensions == 0
+          ? 0
+          : detail::torus_side(static_cast<double>(innermost.chips), innermost.torus_dimensions);
+  const auto along = [&](int extent) {
+    return gather(extent, detail::most_used(extent, side, innermost.torus_dimensions));
   };
   PlanLinks out;
-  out.tensor = gather(plan.tp);
-  out.context = gather(plan.cp);
-  out.data = gather(plan.data_shards());
-  if (copies.experts > 0) {
-    const double ep = plan.ep, chips = static_cast<double>(innermost.chips);
-    const auto one_level = [&](double parts, double bandwidth) {
-      return detail::GroupLevel{.inside = ep, .parts = parts, .bandwidth = bandwidth}.all_to_all_per_byte(
-          copies);
-    };
-    const double leaving =
-        ep == 1 || fastest_outside == 0
-            ? 0
-            : one_level(cluster.domain_count == 2 ? std::max(2.0, ep / chips) : 2.0, fastest_outside);
-    const double staying = (1 - 1 / ep) / inside;
-    out.expert.per_byte = (1 - 1e-9) * (fastest_outside == 0 ? staying
-                                        : ep > chips         ? leaving
-                                                             : std::min(staying, leaving));
-    out.expert_data = gather(static_cast<double>(plan.expert_dp()));
-  }
+  out.tensor = along(plan.tp);
+  out.context = along(plan.cp);
+  out.data = gather(static_cast<std::int64_t>(plan.data_shards()), 1);
+  if (copies.experts == 0)
+    return out;
+  out.expert_data = gather(plan.expert_dp(), 1);
+  if (plan.ep == 1)
+    return out;
+  const double ep = plan.ep, held = most_inside(plan.ep);
+  const auto leaving = [&](double parts) {
+    return detail::GroupLevel{.inside = ep / parts,
+                              .parts = parts,
+                              .bandwidth = fastest_outside,
+                              .along = {ep, 1},
+                              .chips_inside = innermost.chips}
+        .all_to_all_per_byte(copies);
+  };
+  const double staying = detail::least_inside_domain(innermost, inside, ep, copies);
+  out.expert.per_byte =
+      (1 - 1e-9) * (last == 0                                   ? staying
+                    : last == 1 && held < ep                    ? leaving(ep / held)
+                    : ep > static_cast<double>(innermost.chips) ? leaving(2)
+                                                                : std::min(staying, leaving(2)));
   return out;
 }
 
