@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <set>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -124,11 +125,14 @@ sw::SearchSpace parse_fixed(const std::string& word) {
       {"microbatch", &sw::SearchSpace::microbatch},
       {"zero", &sw::SearchSpace::zero_stage}};
   sw::SearchSpace space;
+  std::set<std::string> named_before;
   std::istringstream parts(word);
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
     const std::string value = equals == std::string::npos ? std::string() : part.substr(equals + 1);
+    if (!named_before.insert(name).second)
+      throw UsageError("--fix has " + name + " twice (name each value once)");
     if (name == "schedule") {
       space.schedule = named<sw::PlanSchedule>(value, sw::plan_schedule_count, sw::schedule_name);
       continue;
@@ -212,8 +216,13 @@ void check_fixed(const Options& options) {
                        ": with --reproducible " + name + " must be 1, 2, 4 or 8");
   divides(fixed.tp, "tp", options.model.heads, "heads of " + std::string(options.model.name));
   divides(fixed.cp, "cp", options.run.sequence_length, "tokens of a sequence");
+  if (fixed.ep.value_or(1) > 1 && !options.model.experts.used())
+    throw UsageError("--fix ep=" + std::to_string(*fixed.ep) + ": " + std::string(options.model.name) +
+                     " has no experts (leave ep out)");
   divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
           "experts of " + std::string(options.model.name));
+  for (const auto& [name, value] : {std::pair("dp", fixed.dp), std::pair("microbatch", fixed.microbatch)})
+    divides(value, name, options.run.sequences, "sequences of a step");
   check_chunks(options);
   if (fixed.pp && *fixed.pp > options.model.layers)
     throw UsageError("--fix pp=" + std::to_string(*fixed.pp) + ": pp must be at most the " +
@@ -442,7 +451,7 @@ ParseResult parse(int argc, const char* const* argv) {
       if (value->empty())
         throw UsageError(std::string(name) + " must be given (--help has examples)");
     if ((sequences > 0) == !tokens.empty())
-      throw UsageError("one of --tokens and --sequences must be given");
+      throw UsageError("either --tokens or --sequences must be given, but not both");
     options.model = read_model(model);
     options.cluster = read_cluster(cluster, domain);
     options.run.sequence_length = length;

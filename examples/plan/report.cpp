@@ -173,6 +173,11 @@ std::string launch_text(const Options& options, const Study& study) {
   return out + "\n";
 }
 
+/// What a cluster of one domain has not.
+bool is_between_domains(sw::Resource resource) {
+  return resource == sw::Resource::scale_out_bandwidth || resource == sw::Resource::domain;
+}
+
 std::string where_it_ends(const Options& options, const Study& study) {
   std::string out = "where the pipeline ends:\n";
   if (study.best.configuration.pp == 1)
@@ -208,6 +213,9 @@ std::string plan_report(const Options& options, const Study& study) {
   out += "plan    " + sw::plan_text(found.configuration) + "\n";
   if (found.configuration.pp > 1)
     out += "its schedule is in " + programs_with(found.configuration.schedule) + "\n";
+  else if (options.space.schedule)
+    out += "        schedule=" + std::string(sw::schedule_name(*options.space.schedule)) +
+           " is for a pipeline, and this plan has none (--fix pp=2 asks for one)\n";
   out += "step    " + rates(cost) + "\n        of the peak of " + short_text(cost.peak_flops / 1e12) +
          " TFLOP/s in " + std::string(precision_name(options.run.precision)) + "; four of five " +
          (options.program ? "other runs of one program" : "published runs") + " lie within " +
@@ -226,8 +234,9 @@ std::string plan_report(const Options& options, const Study& study) {
 
   out += "what binds (time per token that the fastest plan saves with twice as much):\n";
   for (std::size_t i = 0; i < study.gains.size(); ++i)
-    out += "  " + std::string(sw::resource_names[i]) + ": " +
-           (study.gains[i] < 0.005 ? "nothing, it has slack" : sw::percent_text(study.gains[i])) + "\n";
+    if (options.cluster.domain_count > 1 || !is_between_domains(static_cast<sw::Resource>(i)))
+      out += "  " + std::string(sw::resource_names[i]) + ": " +
+             (study.gains[i] < 0.005 ? "nothing, it has slack" : sw::percent_text(study.gains[i])) + "\n";
 
   out += runners_up(study);
   const sw::Plan& usual = study.usual;

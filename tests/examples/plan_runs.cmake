@@ -243,6 +243,21 @@ shardwright_plan_run(
   fix_of_the_chips 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix pp=3
   SAYS "--fix pp=3: pp must divide the 8 chips of h100x8")
 shardwright_plan_run(
+  fix_of_the_experts 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix ep=2
+  SAYS "--fix ep=2: llama-2-7b has no experts .leave ep out.")
+shardwright_plan_run(
+  fix_of_the_sequences 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --fix microbatch=3
+  SAYS "--fix microbatch=3: microbatch must divide the 64 sequences of a step")
+shardwright_plan_run(
+  fix_twice 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix tp=2,tp=4
+  SAYS "--fix has tp twice .name each value once.")
+shardwright_plan_run(
+  fix_of_a_pipeline 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --fix schedule=zbv
+  SAYS "schedule=zbv is for a pipeline, and this plan has none" "bandwidth inside a domain: .*\n  FLOP/s per chip")
+shardwright_plan_run(
+  tokens_and_sequences 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --tokens 4M
+  SAYS "either --tokens or --sequences must be given, but not both")
+shardwright_plan_run(
   fix_of_the_heads 2 OPTIONS --model gpt-oss-120b --cluster h100x24 --sequences 24 --fix tp=24
   SAYS "--fix tp=24: tp must divide the 64 heads of gpt-oss-120b")
 shardwright_plan_run(
