@@ -6,11 +6,14 @@
 #include "study.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <future>
-#include <utility>
+#include <thread>
 
 namespace plan_example {
 
@@ -26,13 +29,15 @@ bool pairs(const sw::Plan& plan) {
 
 /// A number of sequences near the given one that is divisible by the number of chips, or by a half, a quarter
 /// and so on of it as needed; nothing if that does not help.
-std::optional<std::int64_t> divisible(const Options& options, const sw::SearchSpace& space) {
+std::optional<std::int64_t> divisible(const Options& options, sw::Searches& searches, bool without_pipeline) {
   for (std::int64_t over = options.cluster.chips(); over > 0; over /= 2) {
-    sw::RunSpec run = options.run;
-    run.sequences = over * std::llround(static_cast<double>(run.sequences) / static_cast<double>(over));
-    if (run.sequences > 0 && sw::search(options.model, options.cluster, run, space).problem !=
-                                 sw::PlanProblem::batch_not_divisible)
-      return run.sequences;
+    sw::Situation near{options.cluster, options.run};
+    near.run.sequences =
+        over * std::llround(static_cast<double>(near.run.sequences) / static_cast<double>(over));
+    if (near.run.sequences > 0 &&
+        (without_pipeline ? searches.without_pipeline(near, options.space) : searches.of(near, options.space))
+                .best.problem != sw::PlanProblem::batch_not_divisible)
+      return near.run.sequences;
     if (over % 2 != 0)
       break;
   }
@@ -40,21 +45,20 @@ std::optional<std::int64_t> divisible(const Options& options, const sw::SearchSp
 }
 
 /// The best plan of another number of sequences, and what it saves compared with that of the given one.
-std::optional<Rounder> with_sequences(const Options& options, const sw::Plan& best, std::int64_t sequences) {
-  Rounder out{sequences};
-  sw::RunSpec run = options.run;
-  run.sequences = sequences;
-  out.plan = sw::search(options.model, options.cluster, run, options.space);
-  if (!out.plan.found())
+std::optional<Rounder> with_sequences(const Options& options, sw::Searches& searches, const sw::Plan& best,
+                                      std::int64_t sequences) {
+  sw::Situation other{options.cluster, options.run};
+  other.run.sequences = sequences;
+  const sw::Plan& plan = searches.of(other, options.space).best;
+  if (!plan.found())
     return {};
-  out.saves =
-      1 - out.plan.cost.step_seconds / out.plan.cost.tokens / (best.cost.step_seconds / best.cost.tokens);
-  return out;
+  return Rounder{sequences, plan,
+                 1 - plan.cost.step_seconds / plan.cost.tokens / (best.cost.step_seconds / best.cost.tokens)};
 }
 
 /// The number of sequences within 5% that has the most factors of two, if it saves time per token: prime
 /// numbers leave no data parallelism.
-std::optional<Rounder> rounder_of(const Options& options, const sw::Plan& best) {
+std::optional<Rounder> rounder_of(const Options& options, sw::Searches& searches, const sw::Plan& best) {
   const std::int64_t given = options.run.sequences;
   std::int64_t near = given;
   for (std::int64_t power = 2; power <= given; power *= 2) {
@@ -65,13 +69,13 @@ std::optional<Rounder> rounder_of(const Options& options, const sw::Plan& best) 
   }
   if (near == given)
     return {};
-  const std::optional<Rounder> out = with_sequences(options, best, near);
+  const std::optional<Rounder> out = with_sequences(options, searches, best, near);
   return out && out->saves > 0.02 ? out : std::nullopt;
 }
 
 /// The nearest numbers of sequences that the chips divide, or that divide the chips, if the given one does
 /// neither.
-std::vector<Rounder> dividing_of(const Options& options, const sw::Plan& best) {
+std::vector<Rounder> dividing_of(const Options& options, sw::Searches& searches, const sw::Plan& best) {
   const std::int64_t given = options.run.sequences, chips = options.cluster.chips();
   if (given % chips == 0 || chips % given == 0)
     return {};
@@ -83,30 +87,8 @@ std::vector<Rounder> dividing_of(const Options& options, const sw::Plan& best) {
     }
   std::vector<Rounder> out;
   for (const std::int64_t near : {below, above})
-    if (const auto one = with_sequences(options, best, near))
+    if (const auto one = with_sequences(options, searches, best, near))
       out.push_back(*one);
-  return out;
-}
-
-using Ends = std::vector<std::future<Counterfactual>>;
-
-/// Where the best plan's pipeline ends; each resource has its own thread, since it takes dozens of searches.
-Ends ends_of(const Options& options, const sw::SearchSpace& space) {
-  Ends out;
-  for (const sw::Resource resource : {sw::Resource::scale_out_bandwidth, sw::Resource::scale_up_bandwidth,
-                                      sw::Resource::memory, sw::Resource::tokens})
-    if (sw::amount_of({options.cluster, options.run}, resource) > 0)
-      out.push_back(std::async(std::launch::async, [&options, space, resource] {
-        return Counterfactual{resource, sw::pipeline_ends(options.model, options.cluster, options.run,
-                                                          resource, most_factor, space)};
-      }));
-  return out;
-}
-
-std::vector<Counterfactual> all_of(Ends ends) {
-  std::vector<Counterfactual> out;
-  for (std::future<Counterfactual>& one : ends)
-    out.push_back(one.get());
   return out;
 }
 
@@ -118,73 +100,131 @@ std::vector<sw::Resource> varied(const Options& options) {
   return out;
 }
 
-Study timeless_study_of(const Options& options, bool with_sweeps) {
-  const sw::ModelSpec& model = options.model;
-  const sw::ClusterSpec& cluster = options.cluster;
-  const sw::RunSpec& run = options.run;
-  const sw::SearchSpace& space = options.space;
-  Study out;
-  const sw::FinishedSearch found = sw::finished_search(model, cluster, run, space);
-  out.best = found.best;
-  sw::SearchSpace unpaired = space;
-  unpaired.schedule = sw::PlanSchedule::one_f_one_b;
-  const bool also_unpaired = pairs(out.best) && !space.schedule && !space.pp;
-  Ends ends, unpaired_ends; // found concurrently with the following
-  if (out.best.found() && out.best.configuration.pp > 1 && !space.pp && space.chunks.value_or(1) == 1) {
-    ends = ends_of(options, space);
-    if (also_unpaired)
-      unpaired_ends = ends_of(options, unpaired);
-  }
-  sw::SearchSpace flat = space;
-  flat.pp = 1;
-  flat.chunks = {}; // stages of a pipeline
-  // Each of these runs one or more searches.
-  const auto beside = [](auto ask) { return std::async(std::launch::async, ask); };
-  auto usual = beside([&] { return sw::recipe(model, cluster, run); });
-  auto without_pipeline = beside([&] { return sw::search(model, cluster, run, flat); });
-  if (!out.best.found()) {
-    if (out.best.problem == sw::PlanProblem::out_of_memory)
-      for (const sw::Resource resource : {sw::Resource::memory, sw::Resource::chips})
-        out.turns.push_back({resource, sw::plan_begins(model, cluster, run, resource, most_factor, space)});
-  } else {
-    auto gains = beside([&] { return sw::gains(found, model, cluster, run, space); });
-    auto rounder = beside([&] { return rounder_of(options, out.best); });
-    auto dividing = beside([&] { return dividing_of(options, out.best); });
-    // The plan comes first, so that it is simulated however long the others take.
-    std::vector<sw::Plan> last = sw::last_candidates(found, model, cluster, run);
-    std::stable_partition(last.begin(), last.end(),
-                          [&](const sw::Plan& one) { return one.configuration == out.best.configuration; });
-    out.simulated = sw::rank_by_simulation(model, cluster, run, last);
-    out.gains = gains.get();
-    out.runners_up = sw::runners_up(found, model, cluster, run);
-    out.rounder = rounder.get();
-    out.dividing = dividing.get();
-  }
-  out.usual = usual.get();
-  out.without_pipeline = without_pipeline.get();
-  if (out.without_pipeline.problem == sw::PlanProblem::batch_not_divisible)
-    out.divisible_sequences = divisible(options, out.best.found() ? flat : space);
-  if (out.best.found())
-    out.turns = all_of(std::move(ends));
-  out.turns_unpaired = all_of(std::move(unpaired_ends));
-  if (!with_sweeps || sw::is_unusable(out.best.problem))
-    return out;
-  const sw::Situation now{cluster, run};
-  const auto sweep_of = [&](sw::Resource resource, int per_doubling, const sw::SearchSpace& within,
-                            const sw::FinishedSearch* known) {
-    return std::async(std::launch::async, [&, resource, per_doubling, within, known] {
-      return sw::sweep(model, now, resource, sw::sweep_factors(now, resource, per_doubling), within, known);
-    });
+using Tasks = std::vector<std::function<void()>>;
+
+/// Runs tasks in this order, on a thread for each core.
+void run_all(const Tasks& tasks) {
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t at = next++; at < tasks.size(); at = next++)
+      tasks[at]();
   };
-  std::vector<std::future<sw::Sweep>> sweeps;
-  for (const sw::Resource resource : varied(options))
-    sweeps.push_back(sweep_of(resource, sweeps.empty() ? 2 : 1, space, &found));
-  if (also_unpaired)
-    out.unpaired_sweep = sweep_of(varied(options).front(), 2, unpaired, nullptr).get();
-  for (std::future<sw::Sweep>& one : sweeps)
-    out.sweeps.push_back(one.get());
-  return out;
+  std::vector<std::future<void>> others;
+  for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i)
+    others.push_back(std::async(std::launch::async, work));
+  work();
+  for (std::future<void>& one : others)
+    one.get();
 }
+
+/// What a study asks, as tasks that write into different parts of it.
+class Questions {
+public:
+  Questions(const Options& options, sw::Searches& searches, Study& study)
+      : options_(options), searches_(searches), study_(study), now_{options.cluster, options.run},
+        found_(searches.of(now_, options.space)), unpaired_(options.space) {
+    unpaired_.schedule = sw::PlanSchedule::one_f_one_b;
+    study_.best = found_.best;
+    also_unpaired_ = pairs(found_.best) && !options.space.schedule && !options.space.pp;
+  }
+
+  void ask(bool with_sweeps) {
+    const sw::SearchSpace& space = options_.space;
+    const sw::Plan& best = found_.best;
+    tasks_.push_back([&] { study_.usual = sw::recipe(searches_.model(), now_.cluster, now_.run); });
+    tasks_.push_back([&] { study_.without_pipeline = searches_.without_pipeline(now_, space).best; });
+    if (best.found()) {
+      tasks_.push_back([&] { simulate(); });
+      tasks_.push_back([&] { study_.rounder = rounder_of(options_, searches_, best); });
+      tasks_.push_back([&] { study_.dividing = dividing_of(options_, searches_, best); });
+    }
+    if (with_sweeps && !sw::is_unusable(best.problem))
+      sweep();
+    if (best.found()) {
+      for (std::size_t i = 0; i < sw::binding_resources; ++i)
+        search_at(static_cast<sw::Resource>(i), 2, space);
+      tasks_.push_back([&] { study_.gains = sw::gains(searches_, now_, space); });
+    }
+    turns();
+    run_all(tasks_);
+    study_.runners_up = sw::runners_up(found_, searches_.model(), now_.cluster, now_.run);
+    if (study_.without_pipeline.problem == sw::PlanProblem::batch_not_divisible)
+      study_.divisible_sequences = divisible(options_, searches_, best.found());
+  }
+
+private:
+  /// The plan comes first, so that it is simulated however long the others take.
+  void simulate() {
+    std::vector<sw::Plan> last = sw::last_candidates(found_, searches_.model(), now_.cluster, now_.run);
+    std::stable_partition(last.begin(), last.end(), [&](const sw::Plan& one) {
+      return one.configuration == found_.best.configuration;
+    });
+    study_.simulated = sw::rank_by_simulation(searches_.model(), now_.cluster, now_.run, last);
+  }
+
+  /// A search that a later question needs.
+  void search_at(sw::Resource resource, double factor, const sw::SearchSpace& space) {
+    tasks_.push_back([this, resource, factor, &space] {
+      (void)searches_.of(sw::with_more(now_.cluster, now_.run, resource, factor), space);
+    });
+  }
+
+  /// The searches come first, so that threads share them evenly. With less memory some are not needed.
+  void sweep_into(sw::Sweep& out, sw::Resource resource, int per_doubling, const sw::SearchSpace& space) {
+    const std::vector<double> factors = sw::sweep_factors(now_, resource, per_doubling);
+    if (resource != sw::Resource::memory)
+      for (const double factor : factors)
+        search_at(resource, factor, space);
+    sweeps_.push_back([this, &out, resource, factors, &space] {
+      out = sw::sweep(searches_, now_, resource, factors, space);
+    });
+  }
+
+  void sweep() {
+    const std::vector<sw::Resource> resources = varied(options_);
+    study_.sweeps.resize(resources.size());
+    for (std::size_t i = resources.size(); i-- > 0;) // the one of memory, which takes longest, first
+      sweep_into(study_.sweeps[i], resources[i], i == 0 ? 2 : 1, options_.space);
+    if (also_unpaired_)
+      sweep_into(study_.unpaired_sweep.emplace(), resources.front(), 2, unpaired_);
+    tasks_.insert(tasks_.begin(), sweeps_.front());
+    tasks_.insert(tasks_.end(), sweeps_.begin() + 1, sweeps_.end());
+  }
+
+  /// Where the pipeline ends or, without a plan, where plans begin to exist.
+  void turns() {
+    const sw::PlanConfiguration& plan = found_.best.configuration;
+    std::vector<sw::Resource> resources;
+    if (found_.best.found() && plan.pp > 1 && !options_.space.pp && options_.space.chunks.value_or(1) == 1)
+      resources = {sw::Resource::scale_out_bandwidth, sw::Resource::scale_up_bandwidth, sw::Resource::memory,
+                   sw::Resource::tokens};
+    else if (found_.best.problem == sw::PlanProblem::out_of_memory)
+      resources = {sw::Resource::memory, sw::Resource::chips};
+    std::erase_if(resources, [&](sw::Resource one) { return !(sw::amount_of(now_, one) > 0); });
+    turns_into(study_.turns, resources, options_.space);
+    if (found_.best.found() && also_unpaired_)
+      turns_into(study_.turns_unpaired, resources, unpaired_);
+  }
+  void turns_into(std::vector<Counterfactual>& out, const std::vector<sw::Resource>& resources,
+                  const sw::SearchSpace& space) {
+    out.resize(resources.size());
+    for (std::size_t i = 0; i < resources.size(); ++i)
+      tasks_.push_back([this, &one = out[i], resource = resources[i], &space] {
+        one = {resource, found_.best.found()
+                             ? sw::pipeline_ends(searches_, now_, resource, most_factor, space)
+                             : sw::plan_begins(searches_, now_, resource, most_factor, space)};
+      });
+  }
+
+  const Options& options_;
+  sw::Searches& searches_;
+  Study& study_;
+  sw::Situation now_;
+  const sw::FinishedSearch& found_;
+  sw::SearchSpace unpaired_;
+  bool also_unpaired_ = false;
+  Tasks tasks_, sweeps_;
+};
 
 /// Takes the times of plans as those of the measured program, if there is one. The order of plans, and what
 /// they save or lose, stay the same.
@@ -217,15 +257,18 @@ void scale(const Options& options, Study& study) {
 
 sw::Sweep sweep_of(const Options& options) {
   const sw::Situation now{options.cluster, options.run};
+  sw::Searches searches(options.model);
   sw::Sweep out =
-      sw::sweep(options.model, now, *options.sweep, sw::sweep_factors(now, *options.sweep), options.space);
+      sw::sweep(searches, now, *options.sweep, sw::sweep_factors(now, *options.sweep), options.space);
   scale(options, out);
   return out;
 }
 
 Study study_of(const Options& options, bool with_sweeps) {
   const auto begin = std::chrono::steady_clock::now();
-  Study out = timeless_study_of(options, with_sweeps);
+  sw::Searches searches(options.model);
+  Study out;
+  Questions(options, searches, out).ask(with_sweeps);
   scale(options, out);
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return out;

@@ -100,12 +100,13 @@ TEST_CASE("the factors of a sweep ascend, leave everything whole and hold 1", "[
 TEST_CASE("a sweep's points agree with searches, and its pipeline ends between two of them", "[sweep]") {
   const Situation now = narrow();
   int ends = 0;
+  Searches searches(dense);
   for (const Resource resource :
        {Resource::memory, Resource::scale_out_bandwidth, Resource::scale_up_bandwidth, Resource::domain,
         Resource::tokens, Resource::chips}) {
     CAPTURE(resource_names[static_cast<std::size_t>(resource)]);
     const std::vector<double> factors = sweep_factors(now, resource);
-    const Sweep swept = sweep(dense, now, resource, factors);
+    const Sweep swept = sweep(searches, now, resource, factors);
     REQUIRE(swept.points.size() == factors.size());
     bool pipeline_before = false, pipeline_after = false;
     for (const SweepPoint& point : swept.points) {
@@ -136,9 +137,9 @@ TEST_CASE("a sweep's points agree with searches, and its pipeline ends between t
     REQUIRE(pp_at(*swept.pipeline_ends / (is_continuous(resource) ? 1.03 : 2)) != 1);
   }
   REQUIRE(ends >= 2);
-  REQUIRE_THROWS_WITH(sweep(dense, now, Resource::memory, {4, 0.5, 1}),
+  REQUIRE_THROWS_WITH(sweep(searches, now, Resource::memory, {4, 0.5, 1}),
                       "Sweep: the factors must ascend, but 0.5 follows 4 (sort them, and name each once)");
-  REQUIRE_THROWS_AS(sweep(dense, now, Resource::tokens, {1, 1}), InvalidArgument);
+  REQUIRE_THROWS_AS(sweep(searches, now, Resource::tokens, {1, 1}), InvalidArgument);
 }
 
 TEST_CASE("less memory is searched again if the fastest plan no longer fits, and the chosen one does",
@@ -146,7 +147,8 @@ TEST_CASE("less memory is searched again if the fastest plan no longer fits, and
   Situation now{cluster_of(chip::h100, 16), {96, 2048}};
   now.cluster.chip.memory_bytes = 40e9;
   const SearchSpace space{.tolerance = 0.03};
-  const FinishedSearch known = finished_search(experts, now.cluster, now.run, space);
+  Searches searches(experts);
+  const FinishedSearch& known = searches.of(now, space);
   double fastest = 0;
   for (const auto& one : known.state.fastest)
     if (one.measure == known.state.best_seconds)
@@ -154,7 +156,7 @@ TEST_CASE("less memory is searched again if the fastest plan no longer fits, and
   const double chosen = known.best.cost.memory.total();
   REQUIRE(fastest > chosen);
   const double factor = (chosen + fastest) / 2 / (40e9 * (1 - space.headroom));
-  const Sweep swept = sweep(experts, now, Resource::memory, {factor, 1}, space, &known);
+  const Sweep swept = sweep(searches, now, Resource::memory, {factor, 1}, space);
   const Situation less = with_more(now.cluster, now.run, Resource::memory, factor);
   REQUIRE(swept.points[0].best.configuration == search(experts, less.cluster, less.run, space).configuration);
   REQUIRE(swept.points[0].best.configuration != known.best.configuration);
@@ -165,8 +167,9 @@ TEST_CASE("the point where plans begin has a plan, and smaller factors do not", 
   Situation now{cluster_of(chip::h100, 8), {64, 2048}};
   now.cluster.chip.memory_bytes = 2.5e9;
   REQUIRE(!search(dense, now.cluster, now.run).found());
+  Searches searches(dense);
   for (const Resource resource : {Resource::memory, Resource::chips}) {
-    const std::optional<double> factor = plan_begins(dense, now.cluster, now.run, resource);
+    const std::optional<double> factor = plan_begins(searches, now, resource);
     REQUIRE(factor);
     const auto found_at = [&](double times) {
       const Situation at = with_more(now.cluster, now.run, resource, times);
@@ -174,5 +177,5 @@ TEST_CASE("the point where plans begin has a plan, and smaller factors do not", 
     };
     REQUIRE((found_at(*factor) && !found_at(*factor / (is_continuous(resource) ? 1.03 : 2))));
   }
-  REQUIRE(!plan_begins(dense, now.cluster, now.run, Resource::scale_up_bandwidth, 16));
+  REQUIRE(!plan_begins(searches, now, Resource::scale_up_bandwidth, 16));
 }

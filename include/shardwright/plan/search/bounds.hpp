@@ -79,6 +79,10 @@ struct BatchCosts {
   double floor_seconds = 0; ///< Of `layers_floor`.
 };
 
+/// Data-parallel traffic, of one microbatch if there is some with each, and the optimizer, if nothing hides
+/// the traffic: by `ends_of` and the stage of ZeRO.
+using ShardingTimes = std::array<std::array<ShardingTime, 4>, 3>;
+
 /// Values that plans with the same extents share, and those with the same microbatch.
 struct SearchBranch {
   PlanConfiguration plan{};
@@ -90,15 +94,34 @@ struct SearchBranch {
   std::array<BatchCosts, Divisors::most> costs{}; ///< By place in `batches`: `costs_of`.
   RankComputation computed{};
   std::array<HeldParameters, 3> held{}; ///< By `ends_of`.
-  bool both_hold_more = false;          ///< No fewer parameters of either kind are on a rank with both ends.
+  ShardingTimes sharding{};             ///< With the least links known, if `knows_sharding`.
+  bool knows_sharding = false;
 
   /// Begins with the numbers of a plan, but its microbatch.
   constexpr void begin(const SearchInput& in, const PlanConfiguration& numbers) {
     plan = numbers;
     held = held_by_ends(in, plan);
-    const RankParameters &one = held[0].most(), &both = held[1].most();
-    both_hold_more = both.dense >= one.dense && both.experts >= one.experts;
     least = least_links(in.cluster, plan, copies_of(in.model, in.run), in.calibration.shared);
+    schedules.find(in.model, in.space, plan);
+    knows_sharding = false;
+  }
+
+  /// Of the branch's schedules, with these links.
+  [[nodiscard]] constexpr ShardingTimes sharding_times(const SearchInput& in, const PlanLinks& links) const {
+    ShardingTimes out{};
+    unsigned known = 0; // a bit for each of `ends_of`
+    schedules.for_each(plan, schedules.all(), [&](PlanConfiguration one, int) {
+      const std::size_t ends = ends_of(one);
+      if ((known >> ends & 1) != 0)
+        return;
+      known |= 1U << ends;
+      one.microbatch = static_cast<int>(in.run.sequences / one.dp); // one microbatch
+      for (one.zero_stage = 0; one.zero_stage <= 3; ++one.zero_stage)
+        if (allows(in.space.zero_stage, one.zero_stage))
+          out[ends][static_cast<std::size_t>(one.zero_stage)] =
+              sharding_time(in.cluster, in.run, one, held[ends].most(), links, in.calibration.shared, {});
+    });
+    return out;
   }
 };
 
@@ -243,26 +266,39 @@ constexpr void add_schedules(ScheduleBounds& bounds, const SearchInput& in, cons
   });
 }
 
+/// Traffic of which this many seconds are hidden, as far as any is, `times` over.
+[[nodiscard]] constexpr TrafficCost beside(const SharedCalibration& shared, TrafficCost traffic, double hides,
+                                           double times) {
+  traffic.exposed_seconds = std::max(traffic.seconds * shared.data_exposed, traffic.seconds - hides);
+  return times * traffic;
+}
+
 /// The least time that the branch's stage of ZeRO, or a higher one, adds with the schedules of a set: for
 /// each number of copies and place of the ends, because the rank with most parameters may be another one.
 [[nodiscard]] constexpr ShardingTime least_sharding_time(const SearchInput& in, const SearchBranch& branch,
-                                                         const PlanLinks& links, ScheduleSet of,
-                                                         const BesideSeconds& beside) {
+                                                         const ShardingTimes& times, ScheduleSet of,
+                                                         const BesideSeconds& seconds) {
   ShardingTime least;
-  int kinds = 0; // that were seen
+  unsigned kinds = 0; // that were seen
   branch.schedules.for_each(branch.plan, of, [&](PlanConfiguration one, int) {
     const std::size_t ends = ends_of(one);
     const bool interleaved = takes_chunks(one.schedule);
-    const int bit = 1 << (ends + (interleaved ? 3 : 0));
-    if ((kinds & bit) != 0 || (ends == 1 && (kinds & bit >> 1) != 0 && branch.both_hold_more))
+    const unsigned bit = 1U << (ends + (interleaved ? 3 : 0));
+    if ((kinds & bit) != 0)
       return;
+    const double microbatches = microbatches_of(in.run, one);
     // More and smaller microbatches hide no more than as many of this size as there are ranks.
-    const double most = interleaved ? std::max(1.0, one.pp / microbatches_of(in.run, one)) : 1;
+    const double most = interleaved ? std::max(1.0, one.pp / microbatches) : 1;
     for (; one.zero_stage <= 3; ++one.zero_stage) {
       if (!allows(in.space.zero_stage, one.zero_stage))
         continue;
-      const ShardingTime time = sharding_time(in.cluster, in.run, one, branch.held[ends].most(), links,
-                                              in.calibration.shared, {most * beside.pass, beside.backward});
+      const ShardingTime& alone = times[ends][static_cast<std::size_t>(one.zero_stage)];
+      const SharedCalibration& shared = in.calibration.shared;
+      const ShardingTime time{
+          {beside(shared, alone.data.apart, data_beside(one, microbatches) * (most * seconds.pass),
+                  data_each_microbatch(one) ? microbatches : 1),
+           beside(shared, alone.data.each, seconds.backward, 1)},
+          alone.optimizer_seconds};
       least = kinds == 0 ? time : least_of(least, time);
       kinds |= bit;
     }
@@ -270,11 +306,11 @@ constexpr void add_schedules(ScheduleBounds& bounds, const SearchInput& in, cons
   return least;
 }
 
-/// The bounds of plans with the schedules of a set, which all pair passes, or none of which does. Counts as
-/// one evaluation.
+/// The bounds of plans with the schedules of a set, which all pair passes, or none of which does: infinity
+/// for all of them if what they share takes more than `limit`. Counts as one evaluation.
 constexpr void bound_schedules(ScheduleBounds& bounds, const SearchInput& in, const SearchBranch& branch,
-                               const PlanLinks& links, ScheduleSet of, const PipelineFilling& filling,
-                               std::int64_t& evaluations) {
+                               const PlanLinks& links, const ShardingTimes& sharding, ScheduleSet of,
+                               const PipelineFilling& filling, double limit, std::int64_t& evaluations) {
   if (of == 0)
     return;
   const SharedCalibration& shared = in.calibration.shared;
@@ -286,35 +322,44 @@ constexpr void bound_schedules(ScheduleBounds& bounds, const SearchInput& in, co
   if (!filling.own)
     smallest.microbatch = filling.plan.microbatch;
   StepCost cost;
+  StageSeconds stages;
   ++evaluations;
   add_times(
       cost, in.model, in.run, plan, shared, branch.computed,
       layer_traffic(in.model, in.cluster, in.run, plan, links, shared),
       pass_form(smallest, microbatches_of(in.run, smallest)),
-      [&](const PassCosts& passes, const StageSeconds& stages) {
-        add_schedules(bounds, in, branch, links, of, filling, passes, stages);
+      [&](const PassCosts&, const StageSeconds& of_step) {
+        stages = of_step;
         return ScheduleTime{};
       },
-      [&](const BesideSeconds& beside) { return least_sharding_time(in, branch, links, of, beside); });
+      [&](const BesideSeconds& seconds) { return least_sharding_time(in, branch, sharding, of, seconds); });
   const double stragglers = 1 + shared.jitter * doublings_above_eight(plan.chips());
+  const bool open = below(cost.step_seconds) <= limit;
+  if (open)
+    add_schedules(bounds, in, branch, links, of, filling, cost.passes, stages);
   branch.schedules.for_each(plan, of, [&](const PlanConfiguration&, int place) {
     double& bound = bounds[static_cast<std::size_t>(place)];
-    bound = below(cost.step_seconds + stragglers * bound);
+    bound = open ? below(cost.step_seconds + stragglers * bound) : std::numeric_limits<double>::infinity();
   });
 }
 
-/// Those schedules of a set whose plans may take at most `limit(plan)` seconds.
+/// Those schedules of a set whose plans may take at most `limit(plan)` seconds; it does not grow with what a
+/// schedule adds to the complexity of the plan.
+/// @param sharding with the links
 template <class Limit>
-[[nodiscard]] constexpr ScheduleSet
-within(const SearchInput& in, const SearchBranch& branch, const PlanLinks& links, ScheduleSet of,
-       const PipelineFilling& filling, const Limit& limit, std::int64_t& evaluations) {
+[[nodiscard]] constexpr ScheduleSet within(const SearchInput& in, const SearchBranch& branch,
+                                           const PlanLinks& links, const ShardingTimes& sharding,
+                                           ScheduleSet of, const PipelineFilling& filling, const Limit& limit,
+                                           std::int64_t& evaluations) {
   ScheduleBounds bounds{};
   const ScheduleSet paired = branch.schedules.paired;
-  bound_schedules(bounds, in, branch, links, of & ~paired, filling, evaluations);
-  bound_schedules(bounds, in, branch, links, of & paired, filling, evaluations);
+  const double most = limit(branch.plan);
+  bound_schedules(bounds, in, branch, links, sharding, of & ~paired, filling, most, evaluations);
+  bound_schedules(bounds, in, branch, links, sharding, of & paired, filling, most, evaluations);
   ScheduleSet out = of;
   branch.schedules.for_each(branch.plan, of, [&](const PlanConfiguration& plan, int place) {
-    if (bounds[static_cast<std::size_t>(place)] > limit(plan))
+    const double bound = bounds[static_cast<std::size_t>(place)];
+    if (bound > most || bound > limit(plan))
       out &= ~(ScheduleSet{1} << place);
   });
   return out;

@@ -7,6 +7,7 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/search/search.hpp>
+#include <shardwright/plan/search/searches.hpp>
 #include <shardwright/plan/search/situation.hpp>
 
 #include <algorithm>
@@ -46,24 +47,23 @@ template <class Candidates>
 ///
 /// The resource that saves most is the bottleneck; one that saves nothing has slack. Compares the fastest
 /// plans of all, whatever the tolerance of `space`. Takes a search for each resource.
-/// @param ended the search of the run in `space`
-[[nodiscard]] inline std::array<double, binding_resources> gains(const FinishedSearch& ended,
-                                                                 const ModelSpec& model,
-                                                                 const ClusterSpec& cluster,
-                                                                 const RunSpec& run, SearchSpace space = {}) {
-  space.tolerance = 0;
+[[nodiscard]] inline std::array<double, binding_resources> gains(Searches& searches, const Situation& now,
+                                                                 const SearchSpace& space = {}) {
+  const auto seconds_per_token = [&](const Situation& at) {
+    const std::vector<Plan> plans =
+        detail::plans_of(searches.of(at, space).state.fastest, searches.model(), at.cluster, at.run);
+    return plans.empty() ? std::numeric_limits<double>::infinity()
+                         : plans.front().cost.step_seconds / plans.front().cost.tokens;
+  };
   std::array<double, binding_resources> out{};
-  if (!ended.best.found())
+  if (!searches.of(now, space).best.found())
     return out;
-  const Plan fastest = detail::plans_of(ended.state.fastest, model, cluster, run).front();
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const Situation more = with_more(cluster, run, static_cast<Resource>(i), 2);
-    // A negative saving counts as none: in a larger domain one network carries the traffic of two, which may
-    // take longer.
-    if (const Plan plan = search(model, more.cluster, more.run, space); plan.found())
-      out[i] = std::max(0.0, 1 - plan.cost.step_seconds / plan.cost.tokens /
-                                     (fastest.cost.step_seconds / fastest.cost.tokens));
-  }
+  // A negative saving counts as none: in a larger domain one network carries the traffic of two, which may
+  // take longer.
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] =
+        std::max(0.0, 1 - seconds_per_token(with_more(now.cluster, now.run, static_cast<Resource>(i), 2)) /
+                              seconds_per_token(now));
   return out;
 }
 
@@ -130,22 +130,20 @@ template <class Candidates>
 ///
 /// Uses the best plan in `space`, with its tolerance: a pipeline is dropped if it is not faster by more than
 /// that.
-[[nodiscard]] inline std::optional<double> pipeline_ends(const ModelSpec& model, const ClusterSpec& cluster,
-                                                         const RunSpec& run, Resource resource,
-                                                         double most = 256, const SearchSpace& space = {}) {
-  return detail::least_factor(cluster, run, resource, most, [&](const Situation& at) {
-    return needs_no_pipeline(model, at.cluster, at.run, space);
-  });
+[[nodiscard]] inline std::optional<double> pipeline_ends(Searches& searches, const Situation& now,
+                                                         Resource resource, double most = 256,
+                                                         const SearchSpace& space = {}) {
+  return detail::least_factor(now, resource, most,
+                              [&](const Situation& at) { return searches.need_no_pipeline(at, space); });
 }
 
 /// @brief The smallest factor of a resource at which there is a plan at all, within 2%; nothing if there is
 /// none up to `most`.
-[[nodiscard]] inline std::optional<double> plan_begins(const ModelSpec& model, const ClusterSpec& cluster,
-                                                       const RunSpec& run, Resource resource,
-                                                       double most = 256, const SearchSpace& space = {}) {
-  return detail::least_factor(cluster, run, resource, most, [&](const Situation& at) {
-    return search(model, at.cluster, at.run, space).found();
-  });
+[[nodiscard]] inline std::optional<double> plan_begins(Searches& searches, const Situation& now,
+                                                       Resource resource, double most = 256,
+                                                       const SearchSpace& space = {}) {
+  return detail::least_factor(now, resource, most,
+                              [&](const Situation& at) { return searches.of(at, space).best.found(); });
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -182,7 +182,6 @@ private:
     if (branch.batch_count == 0)
       return;
     branch.begin(in_, plan);
-    branch.schedules.find(in_.model, in_.space, plan);
     const ScheduleSet open = useful(branch, 0, branch.batch_count, branch.schedules.all(), state);
     branch.plan.microbatch = branch.batches[0];
     if (open != 0 && settle_least(branch, state))
@@ -213,6 +212,9 @@ private:
     const BatchCosts& largest = costs_of(in_, branch, to - 1);
     if (largest.floor_seconds > limit(state, complexity(plan)))
       return 0;
+    if (!branch.knows_sharding)
+      branch.sharding = branch.sharding_times(in_, links);
+    branch.knows_sharding = true;
     branch.computed = largest.computed;
     const bool one = to - from == 1;
     plan.microbatch = branch.batches[static_cast<std::size_t>(from)];
@@ -222,7 +224,7 @@ private:
     else if (plan.pp > 1)
       filling.passes = least_pass(in_, plan, costs_of(in_, branch, from).computed, links).passes;
     plan.microbatch = branch.batches[static_cast<std::size_t>(to - 1)];
-    return within(in_, branch, links, of, filling, limit_in(state), state.evaluations);
+    return within(in_, branch, links, branch.sharding, of, filling, limit_in(state), state.evaluations);
   }
 
   /// Tries the schedules of a set; false if no plan of the branch fits, and so none with a larger microbatch.
@@ -232,7 +234,8 @@ private:
     SearchOrders& orders = branch.orders;
     if (orders.count == 0) {
       orders.find(in_.cluster, branch.plan, copies_of(in_.model, in_.run), in_.calibration.shared, in_.space);
-      open = within(in_, branch, orders.least, open, {}, limit_in(state), state.evaluations);
+      branch.sharding = branch.sharding_times(in_, orders.least);
+      open = within(in_, branch, orders.least, branch.sharding, open, {}, limit_in(state), state.evaluations);
     }
     for (std::size_t i = 0; open != 0 && i < static_cast<std::size_t>(orders.count); ++i) {
       PlanConfiguration plan = branch.plan;
@@ -243,7 +246,8 @@ private:
       const ScheduleSet left =
           orders.count == 1 // it has the least links
               ? open
-              : within(in_, branch, orders.links[i], open, {}, limit_in(state), state.evaluations);
+              : within(in_, branch, orders.links[i], branch.sharding_times(in_, orders.links[i]), open, {},
+                       limit_in(state), state.evaluations);
       branch.schedules.for_each(plan, left, [&](const PlanConfiguration& one, int) {
         try_plan(branch, one, orders.links[i], state);
       });
@@ -353,33 +357,6 @@ struct FinishedSearch {
 [[nodiscard]] constexpr Plan search(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                                     const SearchSpace& space = {}) {
   return finished_search(model, cluster, run, space).best;
-}
-
-/// @brief Returns whether there is a best plan, and it has no pipeline.
-///
-/// Takes less time than a search if it has one: the plans without are searched first, and the search of all
-/// plans ends at the first plan that is faster than these by more than the tolerance.
-[[nodiscard]] constexpr bool needs_no_pipeline(const ModelSpec& model, const ClusterSpec& cluster,
-                                               const RunSpec& run, const SearchSpace& space = {}) {
-  constexpr std::int64_t at_once = 256; // evaluations
-  if ((space.pp && *space.pp != 1) || space.chunks.value_or(1) > 1)
-    return false;
-  SearchSpace flat = space;
-  flat.pp = 1;
-  const FinishedSearch without = finished_search(model, cluster, run, flat);
-  if (!without.best.found())
-    return false;
-  const detail::PlanSearch all(model, cluster, run, space);
-  const detail::SearchTables tables = all.tables();
-  detail::SearchState state; // knows the plans without a pipeline from the start
-  state.best_seconds = without.state.best_seconds;
-  state.fastest = without.state.fastest;
-  while (!state.done) {
-    all.advance(tables, state, at_once);
-    if (without.state.best_seconds > state.best_seconds * (1 + space.tolerance))
-      return false;
-  }
-  return all.result(tables, state).configuration.pp == 1;
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

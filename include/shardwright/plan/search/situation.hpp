@@ -40,6 +40,7 @@ inline constexpr std::array<std::string_view, 7> resource_names{"memory per chip
 struct Situation {
   ClusterSpec cluster{};
   RunSpec run{};
+  friend constexpr bool operator==(const Situation&, const Situation&) = default;
 };
 
 namespace detail {
@@ -165,9 +166,11 @@ template <class Condition>
 /// The smallest factor of a resource, from 1 up, at which a condition on the situation holds; nothing if it
 /// holds at none up to `most`. Accurate to 2%; for whole numbers, powers of two are tried.
 template <class Condition>
-[[nodiscard]] std::optional<double> least_factor(const ClusterSpec& cluster, const RunSpec& run,
-                                                 Resource resource, double most, const Condition& holds) {
-  const auto holds_at = [&](double factor) { return holds(with_more(cluster, run, resource, factor)); };
+[[nodiscard]] std::optional<double> least_factor(const Situation& now, Resource resource, double most,
+                                                 const Condition& holds) {
+  const auto holds_at = [&](double factor) {
+    return holds(with_more(now.cluster, now.run, resource, factor));
+  };
   double high = 1;
   while (!holds_at(high))
     if (high *= 2; high > most)

@@ -31,6 +31,7 @@ struct SearchSpace {
   RecomputedOperations recomputed{}; ///< That a selective recomputation runs again; empty for the usual ones.
   double headroom = 0.08;  ///< Part of a chip's memory that a plan leaves free: fragments, peaks, forecasts.
   double tolerance = 0.01; ///< Plans that are at most this much slower count as equal.
+  friend constexpr bool operator==(const SearchSpace&, const SearchSpace&) = default;
 };
 
 /// @brief Returns whether a search tries an interleaved schedule with this many stages per rank if their

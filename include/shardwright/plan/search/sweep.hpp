@@ -9,6 +9,7 @@
 #include <shardwright/core/error.hpp>
 #include <shardwright/plan/search/bounds.hpp>
 #include <shardwright/plan/search/search.hpp>
+#include <shardwright/plan/search/searches.hpp>
 #include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/spec/model.hpp>
 #include <shardwright/schedule/text/number_text.hpp>
@@ -100,39 +101,33 @@ namespace detail {
 ///
 /// Takes two searches per factor, fewer of memory, and at most six to find where the pipeline ends.
 /// @param factors in ascending order: of memory, a point may take the result of a search at the next one
-/// @param known the search of `now` in `space`, if it has ended
 /// @throws InvalidArgument if the factors do not ascend.
-[[nodiscard]] inline Sweep sweep(const ModelSpec& model, const Situation& now, Resource resource,
-                                 const std::vector<double>& factors, const SearchSpace& space = {},
-                                 const FinishedSearch* known = nullptr) {
+[[nodiscard]] inline Sweep sweep(Searches& searches, const Situation& now, Resource resource,
+                                 const std::vector<double>& factors, const SearchSpace& space = {}) {
   for (std::size_t i = 1; i < factors.size(); ++i)
     if (!(factors[i - 1] < factors[i]))
       throw InvalidArgument("Sweep: the factors must ascend, but " + number_text(factors[i], 6) +
                             " follows " + number_text(factors[i - 1], 6) +
                             " (sort them, and name each once)");
-  SearchSpace flat = space;
-  flat.pp = 1;
-  flat.chunks = {};                 // stages of a pipeline
-  FinishedSearch ended, ended_flat; // at the factor above
-  const auto best_of = [&](const SweepPoint& point, const SearchSpace& within, FinishedSearch& above,
-                           const FinishedSearch* of_now) {
-    const Situation& at = point.at;
-    if (of_now != nullptr && point.factor == 1)
-      above = *of_now;
-    else if (resource != Resource::memory || !detail::still_fits(above, model, at, within))
-      above = finished_search(model, at.cluster, at.run, within);
-    return above.best;
-  };
   const auto no_pipeline = [](const Plan& plan) { return plan.found() && plan.configuration.pp == 1; };
   Sweep out{resource, {}, {}};
   out.points.resize(factors.size());
+  const FinishedSearch *above = nullptr, *above_flat = nullptr; // at the next factor
   for (std::size_t i = factors.size(); i-- > 0;) {
     SweepPoint& point = out.points[i];
     point = {factors[i], with_more(now.cluster, now.run, resource, factors[i]), {}, {}};
-    point.best = best_of(point, space, ended, known);
-    point.without_pipeline = point.best.found() && point.best.configuration.pp == 1
-                                 ? point.best
-                                 : best_of(point, flat, ended_flat, nullptr);
+    const auto fits = [&](const FinishedSearch* ended) {
+      return resource == Resource::memory && ended != nullptr &&
+             detail::still_fits(*ended, searches.model(), point.at, space);
+    };
+    if (!fits(above))
+      above = &searches.of(point.at, space);
+    point.best = point.without_pipeline = above->best;
+    if (no_pipeline(point.best))
+      continue;
+    if (!fits(above_flat))
+      above_flat = &searches.without_pipeline(point.at, space);
+    point.without_pipeline = above_flat->best;
   }
   std::size_t flat_from = out.points.size();
   while (flat_from > 0 && no_pipeline(out.points[flat_from - 1].best))
@@ -143,8 +138,7 @@ namespace detail {
   if (is_continuous(resource))
     out.pipeline_ends =
         detail::begins_to_hold(factors[flat_from - 1], factors[flat_from], [&](double factor) {
-          const Situation at = with_more(now.cluster, now.run, resource, factor);
-          return needs_no_pipeline(model, at.cluster, at.run, space);
+          return searches.need_no_pipeline(with_more(now.cluster, now.run, resource, factor), space);
         });
   return out;
 }

@@ -57,6 +57,7 @@ struct ChipSpec {
            : precision == Precision::fp8 ? eight
                                          : peak_bf16;
   }
+  friend constexpr bool operator==(const ChipSpec&, const ChipSpec&) = default;
 };
 
 /// @brief Chips connected by one network; each domain consists of whole domains of the next level inside it.
@@ -65,6 +66,7 @@ struct DomainSpec {
   double bandwidth = 0;       ///< Bytes/s, one way and per chip, all links together.
   double latency_seconds = 0; ///< Of one message.
   int torus_dimensions = 0;   ///< 0: a switch; 2 or 3: neighbours only, `bandwidth` over all of them.
+  friend constexpr bool operator==(const DomainSpec&, const DomainSpec&) = default;
 };
 
 /// @brief Chips and their domains from inner to outer; the last domain is the cluster.
@@ -80,6 +82,7 @@ struct ClusterSpec {
   [[nodiscard]] constexpr std::int64_t chips() const noexcept {
     return domain_count == 0 ? 0 : domains[static_cast<std::size_t>(domain_count - 1)].chips;
   }
+  friend constexpr bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
 };
 
 namespace detail {

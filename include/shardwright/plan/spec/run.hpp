@@ -21,6 +21,7 @@ struct OptimizerSpec {
   double state_bytes = 12;    ///< fp32 parameter and both moments.
   double gathered_bytes = 0;  ///< On the wire per gathered parameter; 0 takes `parameter_bytes`.
   double reduced_bytes = 0;   ///< On the wire per reduced gradient; 0 takes what is usual.
+  friend constexpr bool operator==(const OptimizerSpec&, const OptimizerSpec&) = default;
 };
 
 /// @brief The origin of the kernels between the matrix products.
@@ -63,6 +64,7 @@ struct RunSpec {
   [[nodiscard]] constexpr bool allows_extent(std::int64_t extent) const noexcept {
     return !reproducible || 8 % extent == 0;
   }
+  friend constexpr bool operator==(const RunSpec&, const RunSpec&) = default;
 };
 
 /// @brief The run on a `Reproducible` target: gradients are integers of 8 bytes, in memory and on the wire,
