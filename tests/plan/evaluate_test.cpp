@@ -164,8 +164,8 @@ TEST_CASE("a host that launches more slowly than a chip computes binds", "[evalu
         .overhead_seconds;
   };
   CHECK(overhead(512, chip::h100) > overhead(8192, chip::h100));
-  CHECK(overhead(512, chip::h100) > 1.25 * overhead(512, chip::gb200));  // coupled
-  CHECK(overhead(512, chip::tpu_v5p) < 0.2 * overhead(512, chip::h100)); // nothing to launch
+  CHECK(overhead(512, chip::h100) > 1.25 * overhead(512, chip::gb200));   // coupled
+  CHECK(overhead(512, chip::tpu_v5p) < 0.25 * overhead(512, chip::h100)); // nothing to launch
 }
 
 TEST_CASE("exposed all-to-alls cost more than those overlapped with other microbatches", "[evaluate]") {

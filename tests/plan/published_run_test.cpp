@@ -173,8 +173,14 @@ TEST_CASE("a row may state what its program overlaps, sends, fuses and keeps", "
   CHECK_FALSE(with("attention", "unfused").run.fused_attention);
   CHECK_FALSE(with("attention", "", "fp16").run.fused_attention);
   CHECK(with("attention", "fused", "fp16").run.fused_attention);
-  CHECK_THROWS_WITH(with("attention", "flash"),
-                    ContainsSubstring("line 2: attention must be fused or unfused, but it is 'flash'"));
+  CHECK_THROWS_WITH(
+      with("attention", "flash"),
+      ContainsSubstring("line 2: attention must be fused, flash2 or unfused, but it is 'flash'"));
+  CHECK(with("attention", "flash2").run.flash_2);
+  CHECK_FALSE(with("attention", "fused").run.flash_2);
+  CHECK(with("attention", "").run.flash_2); // of a program that is not named
+  CHECK_FALSE(with("program", "NeMo").run.flash_2);
+  CHECK(with("program,notes", "NeMo,Flash attention 2").run.flash_2);
   CHECK(with("shard_ranks", "8").plan.shard_ranks == 8);
   const ModelSpec model =
       with("expert_every,leading_dense_layers,expert_ffn,shared_experts,shared_ffn", "2,0,2048,1,4096").model;
@@ -276,7 +282,7 @@ TEST_CASE("runs of later sources, and of other makers' chips, are predicted", "[
   std::vector<double> trainium; // far off, and apart from the others
   for (const File& file :
        {File{"later_runs.csv", 68, 0.06, 0.16, 0.7}, File{"held_out_runs.csv", 55, 0.1, 0.21, 0.7},
-        File{"other_chips_runs.csv", 20, 0.1, 0.28, 0.7}}) {
+        File{"other_chips_runs.csv", 20, 0.1, 0.28, 0.55}}) {
     std::vector<double> errors;
     std::vector<RunOutcome> outcomes;
     for (const RunOutcome& one : evaluate_runs(rows_of(file.name))) {
@@ -300,24 +306,41 @@ TEST_CASE("runs of later sources, and of other makers' chips, are predicted", "[
   CHECK(summary_of(trainium).ninetieth <= 0.5);
 }
 
-TEST_CASE("runs that the model was fitted without knowing are predicted", "[published_run]") {
-  std::vector<double> errors;
+TEST_CASE("runs of recipes and of further programs are predicted", "[published_run]") {
+  std::vector<double> named, others;
   std::vector<RunOutcome> legal;
-  for (const RunOutcome& one : evaluate_runs(rows_of("blind_runs.csv"))) {
+  for (const RunOutcome& one : evaluate_runs(rows_of("recipe_runs.csv"))) {
     INFO(one.id << " " << one.run.not_handled);
     REQUIRE((one.handled() && one.timed));
     if (!one.legal()) {
       CHECK(one.cost.problem == PlanProblem::shards_not_divisible); // HSDP with experts
       continue;
     }
-    errors.push_back(one.error());
+    (one.run.program.empty() ? others : named).push_back(one.error());
     legal.push_back(one);
   }
-  CHECK(errors.size() == 76);
-  CHECK(summary_of(errors).median <= 0.11);
-  CHECK(summary_of(errors).ninetieth <= 0.25);
-  CHECK(std::fabs(summary_of(errors).bias) <= 0.1);
-  CHECK(within_interval(legal) >= 0.55);
+  CHECK(named.size() == 54);
+  CHECK(summary_of(named).median <= 0.08);
+  CHECK(summary_of(named).ninetieth <= 0.2);
+  CHECK(others.size() == 22);
+  CHECK(summary_of(others).median <= 0.16);
+  CHECK(std::fabs(summary_of(others).bias) <= 0.1);
+  CHECK(within_interval(legal) >= 0.7);
+}
+
+TEST_CASE("a program that is not named takes longer than one whose authors tuned it", "[published_run]") {
+  STATIC_REQUIRE(program_named_in("github pytorch/torchtitan", "") == "torchtitan");
+  STATIC_REQUIRE(program_named_in("github NVIDIA/dgxc-benchmarking", "MaxText (JAX)") == "maxtext");
+  STATIC_REQUIRE(program_named_in("github NVIDIA/dgxc-benchmarking", "Paxml (JAX)").empty());
+  STATIC_REQUIRE(program_named_in("someone's own", "").empty());
+  const auto cost_of = [](const std::string& source) {
+    const auto rows = read_published_runs(
+        head + "a," + source + ",llama-3.1-8b,A100-80GB-SXM,8,8192,64,2,2,1\n"); // attention is the same
+    return evaluate_runs(rows).at(0).cost;
+  };
+  const StepCost named = cost_of("NeMo"), other = cost_of("b");
+  CHECK(other.step_seconds == Approx(named.step_seconds * Calibration{}.shared.unknown_program));
+  CHECK(other.most_seconds / other.least_seconds > named.most_seconds / named.least_seconds);
 }
 
 TEST_CASE("one run of a program tells how long its others take", "[published_run]") {
@@ -325,7 +348,7 @@ TEST_CASE("one run of a program tells how long its others take", "[published_run
   std::map<std::string, ProgramFactor> programs;
   std::vector<double> before, after;
   std::vector<RunOutcome> others;
-  for (RunOutcome& one : evaluate_runs(rows_of("blind_runs.csv"))) {
+  for (RunOutcome& one : evaluate_runs(rows_of("recipe_runs.csv"))) {
     if (!one.legal())
       continue;
     if (!programs.contains(one.source)) {
@@ -333,13 +356,13 @@ TEST_CASE("one run of a program tells how long its others take", "[published_run
       continue;
     }
     before.push_back(one.error());
-    one.cost = programs[one.source].of(one.cost, one.run.model);
+    one.cost = programs[one.source].of(one.unscaled(), one.run.model);
     after.push_back(one.error());
     others.push_back(one);
   }
   CHECK(after.size() == 49);
   CHECK(summary_of(after).median <= 0.08);
-  CHECK(summary_of(after).median <= 0.75 * summary_of(before).median);
+  CHECK(summary_of(after).median < summary_of(before).median);
   CHECK(within_interval(others) >= 0.65);
 }
 
@@ -349,7 +372,7 @@ TEST_CASE("a program's factor is the median over its runs, and scales every time
     return evaluate_runs(read_published_runs(head + rows));
   };
   const std::string run = "b,llama-3.1-8b,H100-80GB-SXM,8,8192,64,2,2,";
-  const double predicted = outcomes("a," + run + "1\n").at(0).cost.step_seconds;
+  const double predicted = outcomes("a," + run + "1\n").at(0).unscaled().step_seconds;
   std::string rows;
   for (const double ratio : {3.0, 1.5, 1.0, 2.0})
     rows += "a," + run + std::to_string(ratio * predicted) + "\n";
@@ -360,7 +383,7 @@ TEST_CASE("a program's factor is the median over its runs, and scales every time
   CHECK(all.runs == 4);
 
   const RunCase& one = measured.front().run;
-  const StepCost plain = measured.front().cost, scaled = all.of(plain, one.model);
+  const StepCost plain = measured.front().unscaled(), scaled = all.of(plain, one.model);
   CHECK(scaled.step_seconds == all.factor * plain.step_seconds);
   const double parts = scaled.matmul_seconds + scaled.attention_seconds + scaled.elementwise_seconds +
                        scaled.overhead_seconds + scaled.optimizer_seconds + scaled.imbalance_seconds +
@@ -460,7 +483,7 @@ TEST_CASE("a row's container or date tells how old its chips were", "[published_
   CHECK(months("GB300 (NVL72)", "", "container 26.04.01") == 16);
   CHECK(months("H100-80GB-SXM", "2023-06", "container 25.09") == 35); // the container counts
   CHECK(months("H100-80GB-SXM", "2024", "") == 20);                   // the middle of the year
-  CHECK(months("B200", "2024-05", "") == 0.5);
+  CHECK(months("B200", "2024-05", "") == -7);
   CHECK(std::isinf(months("B200", "", "")));
   CHECK(std::isinf(months("A100-80GB-SXM", "2023-06", "")));
 }

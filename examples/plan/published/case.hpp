@@ -5,6 +5,7 @@
 /// @brief Published runs as the specifications that the planner evaluates.
 
 #include <plan/published/chip_name.hpp>
+#include <plan/published/program.hpp>
 #include <plan/published/run.hpp>
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
@@ -34,7 +35,8 @@ using namespace shardwright;
 
 /// @brief A published run, ready for `evaluate`, or why it is not.
 struct RunCase {
-  std::string not_handled{}; ///< The reason why the row cannot be evaluated; empty if it can.
+  std::string not_handled{};  ///< The reason why the row cannot be evaluated; empty if it can.
+  std::string_view program{}; ///< Of `named_programs`; empty if it is none of them.
   std::string assumed{}; ///< Assumptions about the chip that its name leaves open; empty if there are none.
   ModelSpec model{};
   ClusterSpec cluster{};
@@ -148,14 +150,6 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
   return text.empty() || text == "bf16" ? std::optional(Precision::bf16) : std::nullopt;
 }
 
-/// Returns whether a text holds a word, after which more letters may follow ("norms", "Overlapped").
-[[nodiscard]] inline bool names_word(std::string_view text, std::string_view word) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  const auto found = std::search(text.begin(), text.end(), word.begin(), word.end(),
-                                 [&](char left, char right) { return lower(left) == lower(right); });
-  return found != text.end();
-}
-
 /// Settles what a plan recomputes: a kind of recomputation, a list of operations ("norm, act"), a policy by
 /// name, or the values that are kept, on the chip ("keep query_proj+context") or in the host's memory
 /// ("offload decoder_layer_input"). Returns why not, if it is none of these.
@@ -225,7 +219,7 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
 }
 
 /// Months from the first systems with a GPU's generation to the program of a row, by its container (YY.MM) or
-/// its date (YYYY or YYYY-MM), at least half a month; infinite, as of old chips, if it names neither. Systems
+/// its date (YYYY or YYYY-MM); infinite, as of old chips, if it names neither. Systems
 /// with Hopper were to ship from October 2022 on (AnandTech, "H100 Hopper Accelerator Now in Full
 /// Production", 20 September 2022). December 2024 is assumed for Blackwell, whose shipments were to begin in
 /// the quarter after 27 October 2024 (NVIDIA's report on the third quarter of fiscal 2025).
@@ -241,7 +235,7 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
     return std::numeric_limits<double>::infinity();
   if (end != text.data() + text.size())
     std::from_chars(end + 1, text.data() + text.size(), month);
-  return std::max(0.5, 12.0 * (container.empty() ? year : 2000 + year) + month - first);
+  return 12.0 * (container.empty() ? year : 2000 + year) + month - first;
 }
 
 /// What a row overlaps: the words of its column, or without one, of its notes and its dispatch.
@@ -254,14 +248,18 @@ inline void read_overlap(const PublishedRun& row, const ModelSpec& model, RunSpe
                                                : names_word(overlap, "expert"));
 }
 
-/// Returns whether attention is fused: as the row says; else runs in fp16 are assumed to predate it.
-[[nodiscard]] inline bool fuses_attention(const PublishedRun& row, Precision precision) {
-  const std::string_view text = row.text("attention");
-  if (!text.empty() && text != "fused" && text != "unfused")
+/// Settles the kernels of attention: as the row or its notes say; else runs in fp16 are assumed to predate
+/// fused ones, and programs that are not named to run FlashAttention-2.
+inline void read_attention(const PublishedRun& row, bool named, RunSpec& run) {
+  const std::string_view text = row.text("attention"), notes = row.text("notes");
+  if (!text.empty() && text != "fused" && text != "flash2" && text != "unfused")
     throw DataError("Runs, line " + std::to_string(row.line()) +
-                    ": attention must be fused or unfused, but it is " +
+                    ": attention must be fused, flash2 or unfused, but it is " +
                     shardwright::detail::quoted_text(text));
-  return text.empty() ? precision != Precision::fp16 : text == "fused";
+  run.fused_attention = text.empty() ? run.precision != Precision::fp16 : text != "unfused";
+  run.flash_2 =
+      text.empty() ? names_word(notes, "flash attention 2") || names_word(notes, "flashattention-2") || !named
+                   : text == "flash2";
 }
 
 /// Returns whether a row ran on a framework's own kernels: as it says; else where ZeRO-2 or 3 on GPUs means
@@ -324,7 +322,7 @@ namespace detail {
   run.captured_experts = captures_experts(row, chip);
   read_overlap(row, out.model, run);
   run.dispatch = dispatch_of(row, out.model, chip);
-  run.fused_attention = fuses_attention(row, run.precision);
+  read_attention(row, !out.program.empty(), run);
   if (chip.generation == ChipGeneration::tpu) // XLA's static shapes
     run.expert_capacity = 1.25;
   run.chip_months = chip_months(row, chip.generation);
@@ -372,9 +370,9 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
 /// @brief Reads a row: columns as in data/published_runs.csv, and where it has them scale_up_GBps,
 /// scale_out_GBps or network_Gbps of its own machine (one way and per chip), optimizer_bytes per parameter,
 /// gathered_bytes and reduced_bytes per parameter on the wire, logit_bytes that its loss keeps per logit, the
-/// stack of its kernels (tuned, plain or compiled), attention (fused or unfused), what it overlaps (overlap:
-/// tensor, experts or none), shard_ranks (HSDP: the ranks that share what ZeRO shards), and of its model
-/// window and window_layers, parallel_block (0 or 1), expert_every, leading_dense_layers, expert_ffn,
+/// stack of its kernels (tuned, plain or compiled), attention (fused, flash2 or unfused), what it overlaps
+/// (overlap: tensor, experts or none), shard_ranks (HSDP: the ranks that share what ZeRO shards), and of its
+/// model window and window_layers, parallel_block (0 or 1), expert_every, leading_dense_layers, expert_ffn,
 /// shared_experts and shared_ffn.
 ///
 /// Defaults for empty columns: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
@@ -393,6 +391,8 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
     out.not_handled = std::move(reason);
     return out;
   };
+  out.program = row.text("program").empty() ? program_named_in(row.text("source"), row.text("notes"))
+                                            : program_named_in(row.text("program"), {});
   if (std::string reason = detail::read_model(row, out.model); !reason.empty())
     return fail(std::move(reason));
   if (!chip_of_text(row.text("chip")))
@@ -426,9 +426,9 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
   plan.shard_ranks = row.integer("shard_ranks").value_or(0);
   const bool fsdp = detail::uses_framework_kernels(row, plan.zero_stage, out.cluster.chip);
   const std::string_view compiler = row.text(row.text("stack").empty() ? "notes" : "stack");
-  out.run.stack = !fsdp                                     ? KernelStack::tuned
-                  : detail::names_word(compiler, "compile") ? KernelStack::compiled
-                                                            : KernelStack::plain;
+  out.run.stack = !fsdp                             ? KernelStack::tuned
+                  : names_word(compiler, "compile") ? KernelStack::compiled
+                                                    : KernelStack::plain;
   if (std::string reason = detail::read_recomputation(row.text("recompute"), out.run, plan); !reason.empty())
     return fail(std::move(reason));
   detail::read_schedule(row, plan);

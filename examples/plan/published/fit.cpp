@@ -14,6 +14,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace shardwright;
@@ -39,35 +40,17 @@ const std::vector<Parameter> parameters{
     {"matmul.ampere", nullptr, 0, 0.85, 0.08, 0.6, 0.95},
     {"matmul.hopper", nullptr, 1, 0.75, 0.08, 0.5, 0.95},
     {"matmul.blackwell", nullptr, 2, 0.75, 0.08, 0.5, 0.95},
-    {"matmul.tpu", nullptr, 3, 0.85, 0.08, 0.6, 0.95},
     {"attention_reached", &SharedCalibration::attention_reached, 0, 0.7, 0.3, 0.3, 1},
-    {"exponentials_shown", &SharedCalibration::exponentials_shown, 0, 0.5, 0.5, 0.05, 1},
-    {"attention_half", &SharedCalibration::attention_half, 0, 500, 0.4, 50, 3000},
     {"eight_bit", &SharedCalibration::eight_bit, 0, 0.8, 0.2, 0.2, 1},
     {"rows_half", &SharedCalibration::rows_half, 0, 400, 0.5, 50, 3000},
-    {"width_half", &SharedCalibration::width_half, 0, 200, 0.4, 20, 600},
-    {"element_bytes", &SharedCalibration::element_bytes, 0, 120, 0.35, 40, 400},
     {"plain_traffic", &SharedCalibration::plain_traffic, 0, 1.5, 0.25, 1, 3},
-    {"score_bytes", &SharedCalibration::score_bytes, 0, 40, 0.35, 10, 100},
-    {"tensor_exposed", &SharedCalibration::tensor_exposed, 0, 0.7, 0.25, 0.2, 1},
-    {"split_exposed", &SharedCalibration::split_exposed, 0, 0.3, 0.5, 0.02, 1},
-    {"jitter", &SharedCalibration::jitter, 0, 0.005, 0.5, 0.0005, 0.02},
     {"falls", &SharedCalibration::falls, 0, 0.02, 0.7, 0.001, 0.3},
     {"expert_seconds", &SharedCalibration::expert_seconds, 0, 0.006, 0.5, 1e-5, 3e-2},
     {"each_expert_seconds", &SharedCalibration::each_expert_seconds, 0, 0.0003, 0.5, 1e-6, 3e-3},
     {"behind_host", &SharedCalibration::behind_host, 0, 0.4, 0.5, 0.01, 1},
-    {"coupled_host", &SharedCalibration::coupled_host, 0, 0.6, 0.4, 0.1, 1},
-    {"sizing_host", &SharedCalibration::sizing_host, 0, 1.2, 0.4, 1, 6},
-    {"padded_host", &SharedCalibration::padded_host, 0, 0.5, 0.4, 0.1, 1},
-    {"overlapping_host", &SharedCalibration::overlapping_host, 0, 1.3, 0.4, 1, 4},
-    {"latent_host", &SharedCalibration::latent_host, 0, 1.3, 0.4, 1, 4},
-    {"captured_share", &SharedCalibration::captured_share, 0, 0.3, 0.4, 0.02, 1},
-    {"sorting_traffic", &SharedCalibration::sorting_traffic, 0, 2.5, 0.4, 1, 10},
     {"biased_traffic", &SharedCalibration::biased_traffic, 0, 6, 0.4, 1, 30},
-    {"cast_bytes", &SharedCalibration::cast_bytes, 0, 12, 0.4, 1, 60},
-    {"early_slows", &SharedCalibration::early_slows, 0, 0.15, 0.5, 0.001, 1},
     {"step_seconds", &SharedCalibration::step_seconds, 0, 0.01, 0.7, 0.0001, 0.1},
-    {"start_seconds", &SharedCalibration::start_seconds, 0, 20e-6, 0.7, 1e-7, 1e-3},
+    {"unknown_program", &SharedCalibration::unknown_program, 0, 1.1, 0.1, 0.8, 2},
     {"scan_flops", &SharedCalibration::scan_flops, 0, 40e12, 0.4, 5e12, 500e12},
 };
 
@@ -100,7 +83,8 @@ double predicted(const Constants& constants, const Row& row) {
   const auto generation = static_cast<std::size_t>(row.run.cluster.chip.generation);
   return evaluate(row.run.model, row.run.cluster, row.run.run, row.run.plan,
                   {constants.chips[generation], constants.shared})
-      .step_seconds;
+             .step_seconds *
+         (row.run.program.empty() ? constants.shared.unknown_program : 1);
 }
 
 /// The publisher and the project of a source: all submissions to a round of MLPerf, or all pages of a
@@ -168,26 +152,90 @@ double loss(const Constants& constants, const Rows& rows) {
   return sum;
 }
 
-/// Pattern search along each constant in turn; deterministic.
-Constants fit(Constants constants, const Rows& rows) {
-  std::vector<double> steps(parameters.size(), 0.15);
-  double best = loss(constants, rows);
-  for (int sweep = 0; sweep < 300 && *std::max_element(steps.begin(), steps.end()) > 0.0005; ++sweep)
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      double& value = value_of(constants, parameters[i]);
-      const double before = value;
-      bool better = false;
-      for (const double direction : {1.0, -1.0}) {
-        value = std::clamp(before * std::exp(direction * steps[i]), parameters[i].least, parameters[i].most);
-        if (const double now = loss(constants, rows); value != before && now < best - 1e-9) {
-          best = now;
-          better = true;
-          break;
-        }
-        value = before;
+/// The weight of an error's square that has the slope of its share of `loss`.
+double square_weight(double error) {
+  const double size = std::max(1e-9, std::fabs(error));
+  const double slope = size < 0.06 ? size / 0.06 : size - 0.03 > 0.4 ? 0.3 : 1;
+  return slope / (0.12 * size);
+}
+
+/// Normal equations: a symmetric matrix, and the right side.
+struct Equations {
+  std::vector<std::vector<double>> matrix;
+  std::vector<double> right;
+
+  explicit Equations(std::size_t size) : matrix(size, std::vector<double>(size)), right(size) {}
+
+  /// Gaussian elimination; the priors make the matrix positive definite, so no pivots are needed.
+  std::vector<double> solution() && {
+    const std::size_t size = right.size();
+    for (std::size_t k = 0; k < size; ++k)
+      for (std::size_t i = k + 1; i < size; ++i) {
+        const double factor = matrix[i][k] / matrix[k][k];
+        for (std::size_t j = k; j < size; ++j)
+          matrix[i][j] -= factor * matrix[k][j];
+        right[i] -= factor * right[k];
       }
-      steps[i] = std::min(0.5, steps[i] * (better ? 1.4 : 0.6));
+    for (std::size_t k = size; k-- > 0;) {
+      for (std::size_t j = k + 1; j < size; ++j)
+        right[k] -= matrix[k][j] * right[j];
+      right[k] /= matrix[k][k];
     }
+    return std::move(right);
+  }
+};
+
+/// `loss` as squares of errors, linear in the logarithms of the constants.
+Equations equations_at(Constants& constants, const Rows& rows) {
+  constexpr double little = 0.01;
+  const std::size_t size = parameters.size();
+  Equations out(size);
+  std::vector<double> slopes(size);
+  std::vector<Constants> moved(size, constants);
+  for (std::size_t i = 0; i < size; ++i)
+    value_of(moved[i], parameters[i]) *= std::exp(little);
+  for (const Row* row : rows) {
+    const double now = predicted(constants, *row), error = std::log(now / row->seconds);
+    const double weight = row->weight * square_weight(error);
+    for (std::size_t i = 0; i < size; ++i) {
+      slopes[i] = std::log(predicted(moved[i], *row) / now) / little;
+      out.right[i] += weight * slopes[i] * error;
+      for (std::size_t j = 0; j <= i; ++j)
+        out.matrix[i][j] += weight * slopes[i] * slopes[j];
+    }
+  }
+  for (std::size_t i = 0; i < size; ++i) {
+    const Parameter& one = parameters[i];
+    const double inverse = 1 / (one.deviation * one.deviation);
+    out.right[i] += inverse * std::log(value_of(constants, one) / one.prior);
+    out.matrix[i][i] += inverse;
+    for (std::size_t j = 0; j < i; ++j)
+      out.matrix[j][i] = out.matrix[i][j];
+  }
+  return out;
+}
+
+/// Steps of Gauss and Newton, each halved until the loss falls; deterministic.
+Constants fit(Constants constants, const Rows& rows) {
+  double best = loss(constants, rows);
+  for (int sweep = 0; sweep < 40; ++sweep) {
+    const std::vector<double> step = equations_at(constants, rows).solution();
+    const double before = best;
+    for (double share = 1; share > 0.02 && best == before; share /= 2) {
+      Constants next = constants;
+      for (std::size_t i = 0; i < parameters.size(); ++i) {
+        double& value = value_of(next, parameters[i]);
+        value = std::clamp(value * std::exp(-share * std::clamp(step[i], -0.7, 0.7)), parameters[i].least,
+                           parameters[i].most);
+      }
+      if (const double now = loss(next, rows); now < best) {
+        best = now;
+        constants = next;
+      }
+    }
+    if (before - best < 1e-4)
+      break;
+  }
   return constants;
 }
 
@@ -204,6 +252,7 @@ void report(const char* title, const std::vector<Row>& rows, const Predict& pred
       groups["chip " + std::string(row.run.cluster.chip.name)].push_back(error);
       groups[row.run.model.experts.used() ? "models with experts" : "models without experts"].push_back(
           error);
+      groups[row.run.program.empty() ? "programs of other authors" : "named programs"].push_back(error);
     }
   const ErrorSummary whole = summary_of(all);
   std::printf("%s: %zu rows, median error %.1f%%, P90 %.1f%%\n", title, whole.rows, 100 * whole.median,
@@ -221,17 +270,25 @@ struct Ratio {
   double value = 0;
 };
 
-/// A quantile of the ratios of runs with or without experts, over all sources but one.
+/// Runs that share an interval: those of named programs, without and with experts, and all others.
+enum class Kind : std::size_t { dense, experts, unknown };
+constexpr std::array<const char*, 3> kind_names{"dense", "experts", "unknown"};
+
+Kind kind_of(const Row& row) {
+  return row.run.program.empty() ? Kind::unknown : row.run.model.experts.used() ? Kind::experts : Kind::dense;
+}
+
+/// A quantile of the ratios of one kind of runs, over all sources but one.
 ///
 /// A run of another source may be off as much as the runs of any one source are, so a source with many rows
 /// counts more than one with few, but not in proportion. There are few of them: the quantile is interpolated
 /// between the ratios, each of which stands for the middle of its weight.
-double quantile_over_sources(const std::vector<Ratio>& ratios, bool experts, const std::string& without,
+double quantile_over_sources(const std::vector<Ratio>& ratios, Kind kind, const std::string& without,
                              double share) {
   std::map<std::string, double> rows;
   std::vector<const Ratio*> sorted;
   for (const Ratio& ratio : ratios)
-    if (ratio.row->run.model.experts.used() == experts && ratio.row->source != without) {
+    if (kind_of(*ratio.row) == kind && ratio.row->source != without) {
       ++rows[ratio.row->source];
       sorted.push_back(&ratio);
     }
@@ -278,22 +335,35 @@ double deviation_within_sources(const std::vector<Ratio>& ratios, bool experts) 
   return std::sqrt(squares / degrees);
 }
 
+/// The constants without the rows of each source or program in turn.
+std::map<std::string, Constants> fits_without(const Constants& fitted, const std::vector<Row>& rows,
+                                              std::string (*key)(const Row&)) {
+  std::map<std::string, Constants> without;
+  for (const Row& row : rows)
+    if (row.timed && !without.contains(key(row))) {
+      Rows others;
+      for (const Row& other : rows)
+        if (key(other) != key(row))
+          others.push_back(&other);
+      without[key(row)] = fit(fitted, others);
+    }
+  return without;
+}
+
+std::string source_of(const Row& row) { return row.source; }
+std::string program_of(const Row& row) {
+  return row.run.program.empty() ? row.source : std::string(row.run.program);
+}
+
 int run(int argc, char** argv) {
   const std::vector<Row> rows = read_rows({argv + 1, argv + argc});
   Rows all;
   for (const Row& row : rows)
     all.push_back(&row);
   const Constants fitted = fit(priors(), all);
-  std::map<std::string, Constants> without;
-  for (const Row& row : rows)
-    if (row.timed && !without.contains(row.source)) {
-      Rows others;
-      for (const Row& other : rows)
-        if (other.source != row.source)
-          others.push_back(&other);
-      without[row.source] = fit(fitted, others);
-    }
-  const auto unseen = [&](const Row& row) { return predicted(without[row.source], row); };
+  const auto without = fits_without(fitted, rows, source_of);
+  const auto unseen = [&](const Row& row) { return predicted(without.at(row.source), row); };
+  const auto other_programs = fits_without(fitted, rows, program_of);
   std::vector<Ratio> ratios;
   for (const Row& row : rows)
     if (row.timed) {
@@ -303,24 +373,27 @@ int run(int argc, char** argv) {
     }
   report("fitted to all rows", rows, [&](const Row& row) { return predicted(fitted, row); });
   report("each source predicted by the others", rows, unseen);
-  std::array<std::size_t, 2> inside{}, counted{};
+  report("each program predicted by the others", rows,
+         [&](const Row& row) { return predicted(other_programs.at(program_of(row)), row); });
+  std::array<std::size_t, kind_names.size()> inside{}, counted{};
   for (const Ratio& ratio : ratios) {
-    const bool experts = ratio.row->run.model.experts.used();
-    const double least = quantile_over_sources(ratios, experts, ratio.row->source, interval_outside);
-    const double most = quantile_over_sources(ratios, experts, ratio.row->source, 1 - interval_outside);
-    inside[experts ? 1 : 0] += ratio.value >= least && ratio.value <= most ? 1 : 0;
-    ++counted[experts ? 1 : 0];
+    const Kind kind = kind_of(*ratio.row);
+    const auto at = static_cast<std::size_t>(kind);
+    const double least = quantile_over_sources(ratios, kind, ratio.row->source, interval_outside);
+    const double most = quantile_over_sources(ratios, kind, ratio.row->source, 1 - interval_outside);
+    inside[at] += ratio.value >= least && ratio.value <= most ? 1 : 0;
+    ++counted[at];
   }
-  for (const bool experts : {false, true})
-    std::printf("intervals from other sources hold %zu of %zu runs %s experts\n", inside[experts ? 1 : 0],
-                counted[experts ? 1 : 0], experts ? "with" : "without");
+  for (std::size_t i = 0; i < kind_names.size(); ++i)
+    std::printf("intervals from other sources hold %zu of %zu runs (%s)\n", inside[i], counted[i],
+                kind_names[i]);
   Constants result = fitted;
   for (const Parameter& parameter : parameters)
     std::printf("set %s %.3g\n", parameter.name, value_of(result, parameter));
-  for (const bool experts : {false, true})
-    std::printf("set interval.%s %.3g, %.3g\n", experts ? "experts" : "dense",
-                quantile_over_sources(ratios, experts, {}, interval_outside),
-                quantile_over_sources(ratios, experts, {}, 1 - interval_outside));
+  for (std::size_t i = 0; i < kind_names.size(); ++i)
+    std::printf("set interval.%s %.3g, %.3g\n", kind_names[i],
+                quantile_over_sources(ratios, static_cast<Kind>(i), {}, interval_outside),
+                quantile_over_sources(ratios, static_cast<Kind>(i), {}, 1 - interval_outside));
   for (const bool experts : {false, true})
     std::printf("set %s_within %.3g\n", experts ? "experts" : "dense",
                 deviation_within_sources(ratios, experts));

@@ -39,12 +39,14 @@ struct RunOutcome {
   [[nodiscard]] bool legal() const noexcept {
     return handled() && (cost.problem == PlanProblem::none || cost.problem == PlanProblem::out_of_memory);
   }
+  /// @brief The cost without the factor of a program; only if the row is handled.
+  [[nodiscard]] StepCost unscaled() const { return evaluate(run.model, run.cluster, run.run, run.plan); }
   /// @brief Predicted over measured time, minus one; only if the planner handles the run and its time was
   /// published.
   [[nodiscard]] double error() const noexcept { return cost.step_seconds / run.measured_seconds - 1; }
 };
 
-/// @brief Evaluates every row.
+/// @brief Evaluates every row; programs that are not named are as slow as such programs usually are.
 /// @throws DataError naming the line and field of an invalid cell.
 [[nodiscard]] inline std::vector<RunOutcome> evaluate_runs(std::span<const PublishedRun> rows) {
   std::vector<RunOutcome> outcomes;
@@ -56,7 +58,7 @@ struct RunOutcome {
     one.run = read_run_case(row);
     one.timed = !row.text("step_time_s").empty() || !row.text("tokens_per_s_per_chip").empty();
     if (one.handled())
-      one.cost = evaluate(one.run.model, one.run.cluster, one.run.run, one.run.plan);
+      one.cost = one.run.program.empty() ? ProgramFactor{}.of(one.unscaled(), one.run.model) : one.unscaled();
   }
   return outcomes;
 }
@@ -80,7 +82,7 @@ struct RunOutcome {
       throw DataError("every run must be described and timed so that it can be compared, but " +
                       shardwright::detail::quoted_text(one.id) + " is not: " + reason +
                       " (complete or remove its row)");
-    ratios.push_back(one.run.measured_seconds / one.cost.step_seconds);
+    ratios.push_back(one.run.measured_seconds / one.unscaled().step_seconds);
   }
   if (ratios.empty())
     throw DataError("there must be at least one run (add a row)");

@@ -19,51 +19,52 @@ struct ChipCalibration {
   double plain_attention = 0.5; ///< The same for FlashAttention-2.
 };
 
-/// @brief Constants that all generations share: first the fitted ones, down to `start_seconds`.
+/// @brief Constants that all generations share: first the fitted ones, down to `step_seconds`.
 ///
-/// `scripts/fit_planner` fits these to five files of runs in data/ and writes them here.
-/// The others are assumed: round figures that the runs hardly determine; 0.82 of NVLink is 370 of 450 GB/s,
-/// as NCCL reaches on an H100.
+/// `scripts/fit_planner` fits these to six files of runs in data/ and writes them here.
+/// The others are assumed: round figures, with which runs of other sources are predicted as well as with
+/// fitted ones; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
 struct SharedCalibration {
-  double attention_reached = 0.663;  ///< Fraction of the published rates of attention kernels, in a model.
-  double exponentials_shown = 0.476; ///< Share of softmax's exponentials that products do not hide.
-  double attention_half = 480;       ///< Tokens in reach of a chip whose attention runs at half of its rate.
-  double eight_bit = 0.842;          ///< Fraction of the saving that the peaks of 8-bit formats promise.
-  double rows_half = 509;            ///< Tokens of a product that takes twice its asymptotic time.
-  double width_half = 184;           ///< The same for its columns and its inner dimension.
-  double element_bytes = 127;        ///< Memory traffic per token and hidden element of a layer, both passes.
-  double plain_traffic = 1.69;       ///< Factor on the traffic of a layer in the plain stack.
-  double score_bytes = 46.2;         ///< Traffic per score if attention is not fused.
-  double tensor_exposed = 0.696;     ///< Share of tensor-parallel traffic that nothing hides.
-  double split_exposed = 0.302;    ///< The same if products are split to overlap it, as XLA does on a torus.
-  double jitter = 0.00452;         ///< Growth of the step per doubling of the chips above eight.
-  double expert_seconds = 0.00383; ///< Time of a separate host for both passes of a layer with experts.
-  double each_expert_seconds = 0.000234; ///< The same for each expert of a rank, which has its own kernels.
-  double behind_host = 0.287;     ///< Share of the shorter of host and chip time, added for such a layer.
-  double coupled_host = 0.613;    ///< Fraction of this for a host on the chip's board.
-  double sizing_host = 1.1;       ///< The same if the host sizes all-to-alls.
-  double padded_host = 0.481;     ///< The same if it knows all sizes beforehand.
-  double overlapping_host = 1.28; ///< The same if all-to-alls run beside another microbatch.
-  double latent_host = 1.25;      ///< The same with latent attention, which has more kernels.
-  double captured_share = 0.286;  ///< Fraction of this, and of exposed all-to-alls, with captured graphs.
-  double sorting_traffic = 2.56;  ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
-  double biased_traffic = 7.55;   ///< Factor on branch_bytes for experts with biases.
-  double cast_bytes = 12.6;       ///< Traffic per element that a product of experts casts to 8 bits.
-  double scan_flops = 3.68e+13;   ///< FLOP/s of the scans of state spaces, whatever the chip.
-  double falls = 0.0161;       ///< Growth of a collective's time per doubling of the domains that it spans.
-  double early_slows = 0.146;  ///< Slow-down of products and attention in a generation's first programs.
-  double step_seconds = 0.016; ///< Time of a step besides its passes: data, norms, synchronisation.
-  double start_seconds = 2.1e-05; ///< Time that a collective takes to start.
+  double attention_reached = 0.669; ///< Fraction of the published rates of attention kernels, in a model.
+  double eight_bit = 0.855;         ///< Fraction of the saving that the peaks of 8-bit formats promise.
+  double rows_half = 526;           ///< Tokens of a product that takes twice its asymptotic time.
+  double plain_traffic = 1.69;      ///< Factor on the traffic of a layer in the plain stack.
+  double expert_seconds = 0.0038;   ///< Time of a separate host for both passes of a layer with experts.
+  double each_expert_seconds = 0.000229; ///< The same for each expert of a rank, which has its own kernels.
+  double behind_host = 0.301;    ///< Share of the shorter of host and chip time, added for such a layer.
+  double biased_traffic = 7.49;  ///< Factor on branch_bytes for experts with biases.
+  double scan_flops = 3.66e+13;  ///< FLOP/s of the scans of state spaces, whatever the chip.
+  double unknown_program = 1.15; ///< Factor on the time of programs that are not tuned for their chips.
+  double falls = 0.0156;         ///< Growth of a collective's time per doubling of the domains that it spans.
+  double step_seconds = 0.0161;  ///< Time of a step besides its passes: data, norms, synchronisation.
 
-  double early_months = 15;     ///< Until programs for a generation are as fast as later ones.
-  double rows_peak = 989e12;    ///< FLOP/s in bf16 of the chip that `rows_half` is given for.
-  double branch_bytes = 20;     ///< Traffic per element of the feed-forward.
-  double logit_bytes = 20;      ///< Traffic per logit.
-  double routed_bytes = 40;     ///< Traffic per routed copy of a hidden element.
-  double scale_up = 0.82;       ///< Fraction of the nominal bandwidth inside a domain.
-  double scale_out = 0.75;      ///< Fraction of the nominal bandwidth between domains.
-  double context_exposed = 0.3; ///< Share of context-parallel traffic that nothing hides.
-  double expert_exposed = 0.8;  ///< The same for the all-to-alls of experts.
+  double exponentials_shown = 0.5; ///< Share of softmax's exponentials that products do not hide.
+  double attention_half = 500;     ///< Tokens in reach of a chip whose attention runs at half of its rate.
+  double width_half = 200; ///< Columns and inner dimension of a product that takes twice its asymptotic time.
+  double element_bytes = 120;    ///< Memory traffic per token and hidden element of a layer, both passes.
+  double score_bytes = 40;       ///< Traffic per score if attention is not fused.
+  double tensor_exposed = 0.7;   ///< Share of tensor-parallel traffic that nothing hides.
+  double split_exposed = 0.3;    ///< The same if products are split to overlap it, as XLA does on a torus.
+  double jitter = 0.005;         ///< Growth of the step per doubling of the chips above eight.
+  double coupled_host = 0.6;     ///< Fraction of `expert_seconds` for a host on the chip's board.
+  double sizing_host = 1.2;      ///< The same if the host sizes all-to-alls.
+  double padded_host = 0.5;      ///< The same if it knows all sizes beforehand.
+  double overlapping_host = 1.3; ///< The same if all-to-alls run beside another microbatch.
+  double latent_host = 1.3;      ///< The same with latent attention, which has more kernels.
+  double captured_share = 0.3;   ///< Fraction of this, and of exposed all-to-alls, with captured graphs.
+  double sorting_traffic = 2.5;  ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
+  double cast_bytes = 12;        ///< Traffic per element that a product of experts casts to 8 bits.
+  double early_slows = 0.15;     ///< Slow-down of products and attention in a generation's first programs.
+  double start_seconds = 20e-6;  ///< Time that a collective takes to start.
+  double early_months = 15;      ///< Until programs for a generation are as fast as later ones.
+  double rows_peak = 989e12;     ///< FLOP/s in bf16 of the chip that `rows_half` is given for.
+  double branch_bytes = 20;      ///< Traffic per element of the feed-forward.
+  double logit_bytes = 20;       ///< Traffic per logit.
+  double routed_bytes = 40;      ///< Traffic per routed copy of a hidden element.
+  double scale_up = 0.82;        ///< Fraction of the nominal bandwidth inside a domain.
+  double scale_out = 0.75;       ///< Fraction of the nominal bandwidth between domains.
+  double context_exposed = 0.3;  ///< Share of context-parallel traffic that nothing hides.
+  double expert_exposed = 0.8;   ///< The same for the all-to-alls of experts.
   double paired_exposed = 0.1; ///< The same if a schedule overlaps a forward with a backward pass (DualPipe).
   double data_exposed = 0.15;  ///< The same for the gathers and reductions of ZeRO and data parallelism.
   double send_exposed = 0.5;   ///< The same for the sends that a schedule waits for.
@@ -87,12 +88,13 @@ struct RatioInterval {
 struct Calibration {
   ChipCalibration chip{};
   SharedCalibration shared{};
-  RatioInterval dense{0.917, 1.14};  // of models without experts
-  RatioInterval experts{0.81, 1.15}; // of models with experts
+  RatioInterval dense{0.918, 1.12};   // of models without experts
+  RatioInterval experts{0.859, 1.12}; // of models with experts
+  RatioInterval unknown{0.794, 1.83}; // of other programs, beside `unknown_program`
   /// Standard deviations of that ratio's logarithm among the runs of one source: what is left of the errors
   /// if the program is known.
-  double dense_within = 0.082;
-  double experts_within = 0.112;
+  double dense_within = 0.0823;
+  double experts_within = 0.0946;
 };
 
 /// @brief Constants of each ChipGeneration, in its order. The second and third columns follow papers'
@@ -100,9 +102,9 @@ struct Calibration {
 /// taken down to 300 for a causal mask), and arXiv 2407.08608, section 4 (740 TFLOP/s forward on an H100,
 /// less backward); later chips are assumed to behave alike.
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
-    {0.836, 0.55, 0.55}, // ampere
-    {0.776, 0.60, 0.30}, // hopper
-    {0.767, 0.60, 0.30}, // blackwell
+    {0.834, 0.55, 0.55}, // ampere
+    {0.771, 0.60, 0.30}, // hopper
+    {0.764, 0.60, 0.30}, // blackwell
     {0.85, 0.50, 0.50},  // tpu
     {0.75, 0.60, 0.30},  // generic
 }};

@@ -232,8 +232,9 @@ struct FeedForwardSeconds {
                                                  const RunSpec& run, const PlanConfiguration& plan,
                                                  const Calibration& calibration, double tokens) noexcept {
   const SharedCalibration& shared = calibration.shared;
-  const double kernel = run.stack == KernelStack::tuned ? calibration.chip.attention * chip.sustained
-                                                        : calibration.chip.plain_attention;
+  const bool vendors = run.stack == KernelStack::tuned && !run.flash_2;
+  const double kernel =
+      vendors ? calibration.chip.attention * chip.sustained : calibration.chip.plain_attention;
   const double pairs =
       attended_tokens(model, static_cast<double>(run.sequence_length),
                       run.fused_attention ? FlopsConvention::causal : FlopsConvention::non_causal);
@@ -306,7 +307,7 @@ constexpr void add_experts(RankComputation& out, const ModelSpec& model, const R
   if (model.dense_layers() > 0) {
     const FeedForwardSeconds dense = feed_forward(model.feed_forward);
     out.dense_layer += dense.all;
-    if (chip.host() == HostKind::compiled) // XLA drops a product whose result nothing reads
+    if (chip.host() == HostKind::compiled || run.stack == KernelStack::compiled) // no gradient reads it
       out.dense_skipped.matmul = dense.down;
     if (selects)
       out.dense_again += again_of(dense, listed, listed.has(LayerOperation::feed_forward));
