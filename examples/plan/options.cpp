@@ -221,8 +221,7 @@ void check_fixed(const Options& options) {
                      " has no experts (leave ep out)");
   divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
           "experts of " + std::string(options.model.name));
-  for (const auto& [name, value] : {std::pair("dp", fixed.dp), std::pair("microbatch", fixed.microbatch)})
-    divides(value, name, options.run.sequences, "sequences of a step");
+  divides(fixed.microbatch, "microbatch", options.run.sequences, "sequences of a step");
   check_chunks(options);
   if (fixed.pp && *fixed.pp > options.model.layers)
     throw UsageError("--fix pp=" + std::to_string(*fixed.pp) + ": pp must be at most the " +
