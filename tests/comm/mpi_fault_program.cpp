@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 #include <mpi.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +35,7 @@ namespace {
 std::size_t allocations = 0;
 bool stops_before_the_memory = false;
 bool stops_in_split = false;
+pid_t dies_amid_a_read = 0; ///< The process that ends when this rank has read half of a block of it.
 
 /// The failing rank does this instead of its second collective.
 void fail(const std::string& fault) {
@@ -109,6 +112,11 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       std::raise(SIGKILL);
     }).detach();
+  if (fault == "killed_amid_a_read") {
+    pid_t last = ::getpid();
+    world.broadcast(std::span<pid_t>(&last, 1), world.size() - 1);
+    dies_amid_a_read = world.rank() == 0 ? last : 0;
+  }
   const Destroyed destroyed;
   if (fails && fault.starts_with("caught"))
     world.broadcast(data, 7);
@@ -120,8 +128,9 @@ void collectives(sw::HostCommunicator world, const std::string& fault) {
     const std::size_t largest = data.size() / static_cast<std::size_t>(world.size());
     const std::span<float> in(data.data(), largest * static_cast<std::size_t>(world.size()));
     std::vector<float> out(in.size());
+    const bool reads = fault == "killed_inside_reads" || fault == "killed_amid_a_read";
     for (int round = 0; round < (killed_inside ? 100000 : 1); ++round)
-      fault == "killed_inside_reads" ? world.all_to_all(in, out) : world.all_reduce_in_place(data);
+      reads ? world.all_to_all(in, out) : world.all_reduce_in_place(data);
   } catch (const sw::PeerFailed& error) {
     std::printf("rank %d woke by rank %d: %s\n", world.rank(), error.peer(), error.what());
     std::fflush(stdout);
@@ -369,6 +378,21 @@ extern "C" int shm_open(const char* name, int flags, mode_t mode) {
       std::raise(SIGSTOP);
   }
   return open(name, flags, mode);
+}
+
+/// Replaces that of the C library: the other process is gone before the second half of a block.
+extern "C" ssize_t process_vm_readv(pid_t process, const iovec* own, unsigned long own_count,
+                                    const iovec* theirs, unsigned long their_count, unsigned long flags) {
+  if (process != dies_amid_a_read)
+    return ::syscall(SYS_process_vm_readv, process, own, own_count, theirs, their_count, flags);
+  const iovec half{own->iov_base, own->iov_len / 2};
+  const ssize_t bytes = ::syscall(SYS_process_vm_readv, process, &half, 1, theirs, their_count, flags);
+  ::kill(std::exchange(dies_amid_a_read, 0), SIGKILL);
+  std::byte one{};
+  const iovec to{&one, 1}, from{theirs->iov_base, 1};
+  while (::syscall(SYS_process_vm_readv, process, &to, 1, &from, 1, 0) == 1)
+    std::this_thread::yield();
+  return bytes;
 }
 
 /// Stands before MPI's own: one rank stops when all have met for a split.

@@ -79,13 +79,17 @@ set_property(TEST comm.mpi_fault.throws_on_a_node_of_its_own APPEND PROPERTY ENV
 shardwright_mpi_fault(killed gone 1 "pid [0-9]+" "signal 9"
                       "rank 2 left: its process ended without a message .*, its last operation was all_reduce #1 on group world at [^ ]*mpi_fault_program.cpp:[0-9]+"
 )
-# Amid messages, and amid reads of its memory.
+# Amid messages, and amid reads of its memory, at any moment and in the middle of a block.
 shardwright_mpi_fault(
   killed_inside gone 1 "pid [0-9]+" "signal 9"
   "rank 2 left: its process ended without a message .* all_reduce #[0-9]+ on group world at [^ ]*mpi_fault_program.cpp:[0-9]+")
 shardwright_mpi_fault(
   killed_inside_reads gone 1 "pid [0-9]+" "signal 9"
   "rank 2 left: its process ended without a message .* all_to_all #[0-9]+ on group world at [^ ]*mpi_fault_program.cpp:[0-9]+")
+shardwright_mpi_fault(
+  killed_amid_a_read gone 1 "pid [0-9]+" "signal 9"
+  "rank 2 left: its process ended without a message .* all_to_all #3 on group world at [^ ]*mpi_fault_program.cpp:[0-9]+"
+  NOT "must be readable")
 # The others do not communicate, so none of them would notice.
 shardwright_mpi_fault(killed_while_busy gone 1 "pid [0-9]+" "signal 9" "rank 2 left: its process ended without a message")
 shardwright_mpi_fault(
