@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,11 @@ namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
 /// The blocks of one exchange that go without messages; the vectors are reused from call to call.
 ///
-/// The sender of a large block tells the receiver where it lies. The receiver copies it to its place, from
-/// strides to strides, and then sends an empty message, after which the sender's call may end. The system
-/// takes longer for a short row than a copy in this process. So if the sender has short rows, the block is
-/// announced too, but comes by messages; if the receiver has, it reads pieces and copies the rows of each.
+/// The sender of a large block tells the receiver where it lies: with the fingerprint of its call, or else by
+/// a message. The receiver copies it to its place, from strides to strides, and then sends an empty message,
+/// after which the sender's call may end. The system takes longer for a short row than a copy in this
+/// process. So if the sender has short rows, the block is announced too, but comes by messages; if the
+/// receiver has, it reads pieces and copies the rows of each.
 class DirectBlocks {
 public:
   /// Begins a call. The ranks that this one may read, and that may read it, are those with a process number
@@ -40,22 +42,37 @@ public:
     reads_ = 0;
   }
 
-  /// Announces a block to the rank to which it goes, if it is large.
+  /// Notes a block for a rank, if it is large.
   void give(int to, const std::byte* in, const StridedBlock& block, std::size_t element_bytes) {
     if (!suits(to, block, element_bytes))
       return;
     const StridedBlock bytes = bytes_of(block, element_bytes);
     const bool in_rows = bytes.row_length <= longest_short_row;
-    BlockOffer& offer = use(given_, to);
-    offer = {BlockOffer::unlike_data, in_rows ? 0 : reinterpret_cast<std::uintptr_t>(in), bytes};
-    messages_.send(*channel_, &offer, sizeof offer, to, tag_, site_);
-    if (!in_rows)
+    use(given_, to) = {BlockOffer::unlike_data, in_rows ? 0 : reinterpret_cast<std::uintptr_t>(in), bytes};
+  }
+  /// The announcements of those blocks, one for each rank; none if no block is large.
+  [[nodiscard]] std::span<const BlockOffer> offers() const noexcept {
+    return in_use_ ? std::span<const BlockOffer>(given_) : std::span<const BlockOffer>();
+  }
+  /// Announces the block for a rank, unless it is `announced`, and expects its answer.
+  void announce(int to, bool announced) {
+    if (!in_use_ || given_[static_cast<std::size_t>(to)].mark == 0)
+      return;
+    const BlockOffer& offer = given_[static_cast<std::size_t>(to)];
+    if (!announced)
+      messages_.send(*channel_, &offer, sizeof offer, to, tag_, site_);
+    if (offer.address != 0)
       messages_.receive(*channel_, nullptr, 0, to, tag_ + 1, site_);
   }
-  /// Expects the announcement of a block, if it is large.
-  void take(int from, const StridedBlock& block, std::size_t element_bytes) {
-    if (suits(from, block, element_bytes))
-      use(taken_, from).expected = bytes_of(block, element_bytes);
+  /// Expects a block, if it is large.
+  /// @param offers The sender's, as from offers(); null if it announces the block by a message.
+  void take(int from, const StridedBlock& block, std::size_t element_bytes, const std::byte* offers) {
+    if (!suits(from, block, element_bytes))
+      return;
+    Taken& one = use(taken_, from);
+    one.expected = bytes_of(block, element_bytes);
+    if (offers != nullptr)
+      std::memcpy(&one.offer, offers + static_cast<std::size_t>(rank_) * sizeof one.offer, sizeof one.offer);
   }
 
   /// Reads the blocks that have been announced to their places in `out`.

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -199,7 +200,11 @@ private:
     if (group_.size() == 1 || (!meets && !group_.world().options().check))
       return move();
     const Fingerprint own = fingerprint(kept_.call, group_.rank(), group_.size(), site_.sequence);
-    group_.agreement().start(&own, sizeof own, kept_.call.in, data_beside_fingerprint(), most_data_);
+    std::span<const std::byte> data(static_cast<const std::byte*>(kept_.call.in), data_beside_fingerprint());
+    if (announces())
+      data = std::as_bytes(
+          transfer_.prepare(kept_.call, group_.channel(), group_.rank(), group_.size(), tag_ + 2, site_));
+    group_.agreement().start(&own, sizeof own, data.data(), data.size(), most_data_);
     stage_ = Stage::agreeing;
   }
 
@@ -224,11 +229,19 @@ private:
     move();
   }
 
-  void move() {
+  /// Whether the announcements of large blocks go with the fingerprint.
+  [[nodiscard]] bool announces() const noexcept {
+    return MpiTransfer::exchanges(kept_.call.operation) &&
+           static_cast<std::size_t>(group_.size()) * sizeof(BlockOffer) <= most_data_;
+  }
+
+  /// @param announced As for MpiTransfer::start().
+  void move(const MpiAgreement* announced = nullptr) {
     const int tag = sends_or_receives(kept_.call.operation) ? kept_.call.tag : tag_ + 2;
     if (kept_.call.times != nullptr)
       kept_.call.times->begin();
-    transfer_.start(kept_.call, group_.channel(), group_.scratch(), group_.rank(), group_.size(), tag, site_);
+    transfer_.start(kept_.call, group_.channel(), group_.scratch(), group_.rank(), group_.size(), tag, site_,
+                    announced);
     stage_ = Stage::moving;
   }
 
@@ -241,7 +254,7 @@ private:
       comparison.add(one.common, one.unpaired());
     }
     if (comparison.agree())
-      return data_beside_fingerprint() > 0 ? reduce_here() : move();
+      return data_beside_fingerprint() > 0 ? reduce_here() : move(announces() ? &agreement : nullptr);
     const std::vector<std::byte> own = CallAccount::pack(kept_.call, site_.sequence, group_.size());
     group_.agreement().start(own.data(), own.size(), nullptr, 0, 0);
     stage_ = Stage::explaining;

@@ -7,6 +7,7 @@
 #include <shardwright/comm/broadcast_route.hpp>
 #include <shardwright/comm/call.hpp>
 #include <shardwright/comm/copy_kernels.hpp>
+#include <shardwright/comm/mpi/agreement.hpp>
 #include <shardwright/comm/mpi/blocks.hpp>
 #include <shardwright/comm/mpi/call_messages.hpp>
 #include <shardwright/comm/mpi/direct_blocks.hpp>
@@ -17,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
@@ -31,18 +33,36 @@ public:
   /// broadcast runs along a tree up to this many bytes, along a chain above.
   static constexpr std::size_t tree_bytes = std::size_t{32} << 10;
 
+  /// Prepares a call. @return what announces the large blocks of an exchange to each rank, if there are any.
+  [[nodiscard]] std::span<const BlockOffer> prepare(const CollectiveCall& call, const MpiChannel& channel,
+                                                    int rank, int ranks, int tag, const MpiCallSite& site) {
+    set(call, channel, rank, ranks, tag, site);
+    direct_.start(channel, rank, tag, site);
+    const int blocks = exchanges(call.operation) ? ranks : 0;
+    for (int to = 0; to < blocks; ++to)
+      if (to != rank)
+        direct_.give(to, in_, source(to), element_bytes_);
+    return direct_.offers();
+  }
+
   /// Begins a call; the call and the scratch memory must stay valid until it ends. It may use `tag` and the
   /// next tag.
+  /// @param announced The agreement that had the announcements of all ranks as data, if it has been prepared.
   void start(const CollectiveCall& call, const MpiChannel& channel, MpiScratch& scratch, int rank, int ranks,
-             int tag, const MpiCallSite& site) {
-    set(call, channel, rank, ranks, tag, site);
+             int tag, const MpiCallSite& site, const MpiAgreement* announced) {
+    if (announced == nullptr)
+      static_cast<void>(prepare(call, channel, rank, ranks, tag, site));
     scratch_ = &scratch;
     step_ = 0;
     reduced_ = false;
-    direct_.start(channel, rank, tag, site);
-    plan();
+    plan(announced);
     post(0);
     post(1);
+  }
+
+  /// Whether a call consists of blocks from every rank to every other.
+  [[nodiscard]] static bool exchanges(Operation operation) noexcept {
+    return operation == Operation::all_gather || operation == Operation::all_to_all;
   }
 
   /// A complete all_reduce whose inputs have already arrived, that of rank r at `input(r)`.
@@ -86,7 +106,7 @@ public:
 private:
   enum class Plan { nothing, reduce, reduce_at_once, exchange, broadcast, send, receive };
 
-  void plan() {
+  void plan(const MpiAgreement* announced) {
     steps_ = 0;
     plan_ = Plan::nothing;
     if (call_->operation == Operation::send || call_->operation == Operation::receive) {
@@ -98,8 +118,8 @@ private:
       return plan_broadcast();
     if (reduces(call_->operation))
       return plan_reduce();
-    if (call_->operation == Operation::all_gather || call_->operation == Operation::all_to_all)
-      plan_exchange();
+    if (exchanges(call_->operation))
+      plan_exchange(announced);
   }
 
   void plan_reduce() {
@@ -123,13 +143,14 @@ private:
   }
 
   /// Announces the large blocks, so that others may read them while this rank copies its own.
-  void plan_exchange() {
+  void plan_exchange(const MpiAgreement* announced) {
     plan_ = Plan::exchange;
     planned_ = false;
     for (int i = 1; i < ranks_; ++i) {
       const int from = (rank_ + ranks_ - i) % ranks_, to = (rank_ + i) % ranks_;
-      direct_.take(from, target(from), element_bytes_);
-      direct_.give(to, in_, source(to), element_bytes_);
+      direct_.take(from, target(from), element_bytes_,
+                   announced == nullptr ? nullptr : announced->data(from));
+      direct_.announce(to, announced != nullptr);
     }
     if (!in_place(*call_, rank_))
       copy_block(out_, target(rank_), in_, source(rank_), element_bytes_, false);
