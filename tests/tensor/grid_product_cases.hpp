@@ -92,6 +92,36 @@ void check_grid_product(const Mesh& mesh, CountedBroadcasts::Counts& counts,
                   counted.calls);
 }
 
+/// The gradients of a product that no tape records, in exact numbers: dY B^T + 2 dX, and A^T dY + 2 dW.
+template <class Grid, class Mesh>
+void check_grid_gradients(const Mesh& mesh, const std::array<std::int64_t, 3>& shape, const std::string& name,
+                          Findings& findings) {
+  const std::int64_t m = shape[0], k = shape[1], n = shape[2]; // clang 14 captures no structured binding
+  ShardedTensor<Grid, double> a(mesh, {m, k}), b(mesh, {k, n}), y(mesh, {m, n});
+  fill_numbers(a, 1);
+  fill_numbers(b, 2);
+  fill_numbers(y, 3);
+  auto left = matmul_input_gradient(y, b);
+  auto right = matmul_weight_gradient(a, y);
+  matmul_input_gradient_into(left, y, b, 2);
+  matmul_weight_gradient_into(right, a, y, 2);
+  const auto check = [&](const auto& found, std::int64_t terms, const char* what, const auto& term) {
+    const auto whole = redistribute<Layout<2>>(found);
+    for_each_element(whole, [&](std::size_t i, const std::array<std::int64_t, 2>& at, bool) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < terms; ++l)
+        sum += term(at, l);
+      findings.expect(whole.data()[i] == 3 * sum, name, ": ", what, " of ", at[0], ", ", at[1]);
+    });
+  };
+  check(left, n, "left gradient", [](const auto& at, std::int64_t l) {
+    return number_at(std::array{at[0], l}, 3) * number_at(std::array{at[1], l}, 2);
+  });
+  check(right, m, "right gradient", [](const auto& at, std::int64_t l) {
+    return number_at(std::array{l, at[0]}, 1) * number_at(std::array{l, at[1]}, 3);
+  });
+}
+
 /// Every grid of the ranks, in two and three dimensions.
 inline void check_grid_products(const HostCommunicator& world, Findings& findings) {
   CountedBroadcasts::Counts counts;
@@ -115,6 +145,8 @@ inline void check_grid_products(const HostCommunicator& world, Findings& finding
       // Ranks of a column count in the order of the mesh, which is neither that of the blocks nor of names.
       using Nested = Layout<2, Shard<0, depth, x>, Shard<1, y>>;
       check_grid_product<Nested, Nested>(mesh, counts, {13, 19, 11}, "nested" + on, findings);
+      for (const auto& shape : {std::array<std::int64_t, 3>{13, 19, 11}, {3, 5, 2}})
+        check_grid_gradients<Grid>(mesh, shape, "gradients" + on, findings);
       if (layers == 1)
         check_grid_product<Grid, Grid, bfloat16>(mesh, counts, {13, 19, 11}, "narrow" + on, findings);
     }

@@ -330,36 +330,50 @@ void matmul_into(Out& out, const X& x, const W& w, double beta = 0.0,
 
 /// @brief The gradient of `x` of a matmul: dX[T..., D] = dY[T..., C...] W[D, C...]^T.
 ///
-/// No communication. Partial<Sum> over the axes that shard C; pass it on with redistribute<Gradient<L>>.
+/// No communication; of matrices on a grid, as the gradients of matmul. Partial<Sum> over the axes that shard
+/// C; pass it on with redistribute<Gradient<L>>.
 /// @throws InvalidArgument if the extents of C differ or the tensors are on two meshes.
 template <AnyShardedTensor Y, AnyShardedTensor W>
 [[nodiscard]] auto matmul_input_gradient(const Y& y_gradient, const W& w,
                                          SourceLocation where = SourceLocation::current()) {
-  return detail::product_of<detail::InputGradientProduct>(y_gradient, w, where);
+  if constexpr (detail::over_grid<typename Y::layout, typename W::layout>)
+    return detail::product_of<detail::PlainProduct>(y_gradient, detail::transposed_on_grid(w), where);
+  else
+    return detail::product_of<detail::InputGradientProduct>(y_gradient, w, where);
 }
 
 /// @brief `out` = dY W^T + beta `out`, in the layout that matmul_input_gradient gives.
 template <AnyShardedTensor Out, AnyShardedTensor Y, AnyShardedTensor W>
 void matmul_input_gradient_into(Out& out, const Y& y_gradient, const W& w, double beta = 0.0,
                                 SourceLocation where = SourceLocation::current()) {
-  detail::product_into<detail::InputGradientProduct>(out, y_gradient, w, beta, where);
+  if constexpr (detail::over_grid<typename Y::layout, typename W::layout>)
+    detail::product_into<detail::PlainProduct>(out, y_gradient, detail::transposed_on_grid(w), beta, where);
+  else
+    detail::product_into<detail::InputGradientProduct>(out, y_gradient, w, beta, where);
 }
 
 /// @brief The gradient of `w` of a matmul: dW[D, C...] = X[T..., D]^T dY[T..., C...].
 ///
-/// No communication. Partial<Sum> over the axes that shard T, such as dp.
+/// No communication; of matrices on a grid, as the gradients of matmul. Partial<Sum> over the axes that shard
+/// T, such as dp.
 /// @throws InvalidArgument if the extents of T differ or the tensors are on two meshes.
 template <AnyShardedTensor X, AnyShardedTensor Y>
 [[nodiscard]] auto matmul_weight_gradient(const X& x, const Y& y_gradient,
                                           SourceLocation where = SourceLocation::current()) {
-  return detail::product_of<detail::WeightGradientProduct>(x, y_gradient, where);
+  if constexpr (detail::over_grid<typename X::layout, typename Y::layout>)
+    return detail::product_of<detail::PlainProduct>(detail::transposed_on_grid(x), y_gradient, where);
+  else
+    return detail::product_of<detail::WeightGradientProduct>(x, y_gradient, where);
 }
 
 /// @brief `out` = X^T dY + beta `out`, in the layout that matmul_weight_gradient gives; beta 1 accumulates.
 template <AnyShardedTensor Out, AnyShardedTensor X, AnyShardedTensor Y>
 void matmul_weight_gradient_into(Out& out, const X& x, const Y& y_gradient, double beta = 0.0,
                                  SourceLocation where = SourceLocation::current()) {
-  detail::product_into<detail::WeightGradientProduct>(out, x, y_gradient, beta, where);
+  if constexpr (detail::over_grid<typename X::layout, typename Y::layout>)
+    detail::product_into<detail::PlainProduct>(out, detail::transposed_on_grid(x), y_gradient, beta, where);
+  else
+    detail::product_into<detail::WeightGradientProduct>(out, x, y_gradient, beta, where);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
