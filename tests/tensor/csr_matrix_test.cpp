@@ -121,6 +121,15 @@ TEST_CASE("a halo takes only its own plan's elements, and vectors of its extent"
     const IndexHalo<Line> one(mesh, 6, reads), other(mesh, 6, reads);
     ShardedTensor<Line, double> vector(mesh, {6}), longer(mesh, {7});
     auto elements = one.elements<double>();
+    const auto place = [&](std::int64_t index) { static_cast<void>(one.local_index(index)); };
+    for (const std::int64_t index :
+         {std::int64_t{-1}, std::int64_t{world.rank() == 0 ? 4 : 1}, std::int64_t{6}})
+      expect_error<InvalidArgument>(findings,
+                                    "IndexHalo: the plan must read an element to know its place, but it does "
+                                    "not read element " +
+                                        std::to_string(index) + " (plan for it)",
+                                    [&] { place(index); });
+    place(world.rank() == 0 ? 1 : 4); // the rank's own, though not planned for
     expect_error<InvalidArgument>(findings,
                                   "the elements must be those of this plan, but another one made them",
                                   [&] { other.gather_into(elements, vector); });
@@ -340,8 +349,9 @@ TEST_CASE("files in Matrix Market's format are read, and wrong ones are refused 
     INFO(found);
     CHECK(found.find(part) != std::string::npos);
   };
-  refused("", "a.mtx: the file must begin with '%%MatrixMarket matrix'");
-  refused("1 1 1\n", "the file must begin with");
+  refused("", "a.mtx: the file must begin with '%%MatrixMarket matrix', but it begins with '' (give");
+  refused("%MatrixMarket matrix\n", "but it begins with '%matrixmarket matrix' (give an unpacked file");
+  refused("\x1f\x8b\x08\n", "but it begins with '\\x1f");
   refused("%%MatrixMarket matrix array real general\n", "in the format 'coordinate', but it is 'array'");
   refused("%%MatrixMarket matrix coordinate complex general\n", "but they are 'complex' (convert them)");
   refused("%%MatrixMarket matrix coordinate real hermitian\n", "but it is 'hermitian' (convert the file)");

@@ -155,8 +155,10 @@ SHARDWRIGHT_INLINE void MatrixMarketFile::read_banner() {
     for (char& letter : line_)
       if (letter >= 'A' && letter <= 'Z')
         letter = static_cast<char>(letter - 'A' + 'a');
+  const std::string_view line = rest_;
   if (word() != "%%matrixmarket" || word() != "matrix")
-    reject("the file must begin with '%%MatrixMarket matrix' (give a file in Matrix Market's format)");
+    reject("the file must begin with '%%MatrixMarket matrix', but it begins with " +
+           quoted_text(line.substr(0, 40)) + " (give an unpacked file in Matrix Market's format)");
   const std::string_view format = word(), field = word(), symmetry = word();
   if (format != "coordinate")
     reject("the matrix must be sparse, in the format 'coordinate', but it is " + quoted_text(format) +

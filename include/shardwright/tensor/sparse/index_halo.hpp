@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -170,9 +171,19 @@ public:
   }
   /// @brief Its lists, for the layers above.
   [[nodiscard]] const detail::IndexPlan& plan() const noexcept { return state_->plan; }
-  /// @brief The place of an element that was planned for, in this rank's block, or after it, among the
+  /// @brief The place of an element that was planned for: in this rank's block, or after it, among the
   /// elements of others.
-  [[nodiscard]] std::int32_t local_index(std::int64_t index) const { return state_->plan.local_index(index); }
+  /// @throws InvalidArgument for another rank's element that was not.
+  [[nodiscard]] std::int32_t local_index(std::int64_t index,
+                                         SourceLocation where = SourceLocation::current()) const {
+    if (!state_->plan.knows(index))
+      detail::reject_operation(
+          "IndexHalo",
+          "the plan must read an element to know its place, but it does not read element " +
+              std::to_string(index) + " (plan for it)",
+          state_->lent.core(), where);
+    return state_->plan.local_index(index);
+  }
 
   /// @brief Uninitialised memory for the elements that the plan reads.
   template <class Element> [[nodiscard]] Elements<Element> elements() const {

@@ -116,6 +116,10 @@ struct IndexPlan {
   std::vector<std::int32_t> sum_begin;  ///< Its first place in `sum_places`.
   std::vector<std::int32_t> sum_places; ///< Its places in `lent`, by reader.
 
+  /// Whether an element is the rank's own, or borrowed.
+  [[nodiscard]] bool knows(std::int64_t index) const {
+    return vector.owns(index) || std::binary_search(borrowed.begin(), borrowed.end(), index);
+  }
   /// The place of an element: in the own block, or after it, among the borrowed ones. @pre it is there
   [[nodiscard]] std::int32_t local_index(std::int64_t index) const {
     if (vector.owns(index))
