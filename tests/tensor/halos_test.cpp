@@ -20,7 +20,7 @@ using namespace tensor_test;
 using shardwright_test::on_ranks;
 
 TEST_CASE("halos equal their owners' elements on every mesh") {
-  for (int ranks = 1; ranks <= 6; ++ranks) {
+  for (const int ranks : {1, 2, 3, 4, 5, 6, 8}) {
     CHECK(on_ranks(ranks, [](const HostCommunicator& world, Findings& findings) {
             check_meshes<double>(world, findings);
           }) == "");

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <complex>
 #include <cstddef>
@@ -110,8 +111,8 @@ inline void check_refusal(const HostCommunicator& world, Findings& findings) {
     sentence = error.what();
   }
   findings.expect(sentence.find("Reproducible: the axes that split a sum") != std::string::npos &&
-                      sentence.find("tp=3 (choose") != std::string::npos,
-                  "a sum over three ranks says: ", sentence);
+                      sentence.find("tp=" + std::to_string(world.size()) + " (choose") != std::string::npos,
+                  "a sum over ranks that are no power of two says: ", sentence);
 }
 
 /// Both parts of complex numbers are summed as floats are.
@@ -133,7 +134,7 @@ inline void check_complex(const HostCommunicator& world, Findings& findings) {
 /// Everything on the meshes of a world of up to eight ranks.
 inline void check_world(const HostCommunicator& world, Findings& findings) {
   check_fixed_point(world, findings);
-  if (world.size() == 3)
+  if (!std::has_single_bit(static_cast<unsigned>(world.size())))
     return check_refusal(world, findings);
   check_complex(world, findings);
   for (int outer = 1; outer <= world.size(); outer *= 2) {
