@@ -87,8 +87,9 @@ template <Summation Op = Sum, AnyShardedTensor Left, AnyShardedTensor Right>
     double number = 0;
     if constexpr (detail::DotRanks<Left, Right>::value && detail::SameElementAndTarget<Left, Right>::value &&
                   !detail::any_invalid<L>) {
-      static_assert(RealElement<typename Left::value_type>,
-                    "dot: the elements must be floating-point (convert them first)");
+      static_assert(
+          RealElement<typename Left::value_type>,
+          "dot_value: the elements must be floating-point and real (convert integers; of complex ones take dot, and item of the complete sum)");
       detail::begin_operation(where, left, right);
       detail::require_one_mesh("dot_value", left, right, where);
       detail::require_shape("dot_value", "right tensor", right.shape(), left.shape(), left.core(), where);
