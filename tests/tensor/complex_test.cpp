@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -157,6 +158,35 @@ TEST_CASE("a quotient of complex numbers does not overflow where the result fits
           const auto z = x / y;
           findings.expect(std::abs(z.data()[0] - Complex(-0.5, -1.5)) < 1e-15, "large numbers");
           findings.expect(std::isinf(z.data()[1].real()), "a result that does not fit");
+        }) == "");
+}
+
+TEST_CASE("a complex operand that is infinite or not a number is not hidden by the result") {
+  CHECK(on_mesh(1, [](const DeviceMesh<dp>& mesh, Findings& findings) {
+          constexpr double infinite = std::numeric_limits<double>::infinity();
+          constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+          Field x(mesh, {1, 1}), y(mesh, {1, 1});
+          const auto with = [&](Complex a, Complex b) {
+            fill(x, a);
+            fill(y, b);
+          };
+          const auto finite = [](const Field& z) {
+            return std::isfinite(z.data()[0].real() + z.data()[0].imag());
+          };
+          for (const Complex bad : {Complex(infinite, 0), Complex(infinite, -infinite), Complex(1, nan)}) {
+            for (const Complex good : {Complex(1, 0), Complex(-2, 3), Complex(0, 0)}) {
+              with(bad, good);
+              findings.expect(!finite(x * y), bad, " times ", good);
+              findings.expect(!finite(x / y), bad, " over ", good);
+              findings.expect(!finite(x + y), bad, " plus ", good);
+            }
+            const auto product = item(redistribute<Layout<0>>(dot(x, x)));
+            findings.expect(!std::isfinite(product.real()), "dot of ", bad);
+          }
+          with(Complex(1, 2), Complex(0, 0));
+          findings.expect(!finite(x / y), "a quotient by 0");
+          with(Complex(1, 2), Complex(infinite, 0));
+          findings.expect((x / y).data()[0] == Complex(0, 0), "a quotient by an infinite number");
         }) == "");
 }
 
