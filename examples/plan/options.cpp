@@ -248,6 +248,7 @@ void settle_run(Options& options, const std::string& precision, const std::strin
   options.run.captured_experts = experts == "captured";
   options.run.overlapped_experts = experts == "overlapped";
   options.run.fused_attention = attention != "unfused";
+  options.run.flash_2 = attention == "flash2";
 }
 
 std::vector<std::string> names_of_sweeps() {
@@ -275,7 +276,7 @@ ParseResult parse(int argc, const char* const* argv) {
   CLI::App app{"Says which parallelism a training run needs, what it costs, and why.", "plan"};
   app.allow_extras();
   app.get_formatter()->column_width(help_column);
-  std::string model, cluster, tokens, fix, evaluate, measured, svg, swept, trace, timeline,
+  std::string model, cluster, tokens, fix, evaluate, measured, program, svg, swept, trace, timeline,
       precision = "bf16";
   std::string stack = "tuned", experts = "launched", dispatch = "fused", attention = "fused", recomputed;
   std::vector<std::string> stragglers;
@@ -346,14 +347,20 @@ ParseResult parse(int argc, const char* const* argv) {
   app.add_flag("--overlap-tensor", options.run.overlapped_tensor,
                "Tensor-parallel traffic runs beside parts of its products, as with user buffers.")
       ->group("Run");
-  app.add_option("--attention", attention, "fused, or unfused: scores pass through memory. Default: fused.")
-      ->check(one_of({"fused", "unfused"}))
+  app.add_option("--attention", attention,
+                 "fused, flash2 (FlashAttention-2), or unfused: scores pass through memory. Default: fused.")
+      ->check(one_of({"fused", "flash2", "unfused"}))
       ->type_name("NAME")
       ->group("Run");
   app.add_option(
          "--recompute", recomputed,
          "What a selective recomputation runs again: a list such as norm,act, of attention, norm, act, mla_up_proj, mlp, shared_experts, moe, qkv_proj, out_proj and up_proj, or a policy of MaxText, such as save_qkv_proj. Default: attention, norms, activations and the projections of latents.")
       ->type_name("LIST")
+      ->group("Run");
+  app.add_option(
+         "--program", program,
+         "The program that will run: one whose authors tuned it and publish its times (nemo, megatron-bridge, maxtext, torchtitan, llm-foundry, internevo, fms-fsdp, automodel), or any other, such as unknown, which usually takes longer. Default: nemo.")
+      ->type_name("NAME")
       ->group("Run");
   app.add_option(
          "--measured", measured,
@@ -475,6 +482,8 @@ ParseResult parse(int argc, const char* const* argv) {
     options.measured = measured;
     if (!measured.empty())
       options.program = read_program(measured);
+    else if (!program.empty() && program_named_in(program, {}).empty())
+      options.program = ProgramFactor{};
     for (const sw::Straggler& one : options.simulation.stragglers)
       if (one.rank >= options.cluster.chips())
         throw UsageError("--straggler needs a rank below " + std::to_string(options.cluster.chips()) +

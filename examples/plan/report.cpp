@@ -198,11 +198,13 @@ std::string headline(const Options& options) {
          (options.run.sequences == 1 ? " sequence of " : " sequences of ") +
          std::to_string(options.run.sequence_length) + " tokens (" +
          short_text(static_cast<double>(options.run.tokens()) / 1e6) + " M a step)" +
-         (options.program
-              ? "\ntimes are scaled by " + sw::number_text(options.program->factor, 2) + ", from " +
-                    std::to_string(options.program->runs) +
-                    (options.program->runs == 1 ? " run of " : " runs of ") + options.measured.string()
-              : std::string());
+         (options.program ? "\ntimes are scaled by " + sw::number_text(options.program->factor, 2) +
+                                (options.program->runs == 0
+                                     ? std::string(", as of programs that are not named")
+                                     : ", from " + std::to_string(options.program->runs) +
+                                           (options.program->runs == 1 ? " run of " : " runs of ") +
+                                           options.measured.string())
+                          : std::string());
 }
 
 std::string plan_report(const Options& options, const Study& study) {

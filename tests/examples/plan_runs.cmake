@@ -180,6 +180,9 @@ shardwright_plan_run(
 shardwright_plan_run(
   measured_json 0 OPTIONS ${plan_measured} "${plan_files}/own_runs.csv" --json
   SAYS "\"measured\": {[^}]*\"runs\": 1,[^}]*\"factor\": [0-9.]+")
+shardwright_plan_run(
+  unknown_program 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --program mine --attention flash2
+  SAYS "times are scaled by 1[.][0-9]+, as of programs that are not named\n")
 file(WRITE "${plan_files}/untimed_runs.csv" "${plan_own_runs}\na,b,llama-2-7b,H100-80GB-SXM,8,4096,64,1,1,\n")
 shardwright_plan_run(
   measured_without_a_time 2 OPTIONS ${plan_measured} "${plan_files}/untimed_runs.csv"

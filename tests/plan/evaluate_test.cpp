@@ -222,6 +222,28 @@ TEST_CASE("a compiler fuses operations between products, but not attention", "[e
   CHECK(compiled.elementwise_seconds < plain.elementwise_seconds);
   CHECK(compiled.attention_seconds == Approx(plain.attention_seconds));
   CHECK(compiled.attention_seconds > tuned.attention_seconds);
+  const RunSpec flash{.sequences = 256, .sequence_length = 8192, .flash_2 = true};
+  CHECK(evaluate(llama_70b, cluster, flash, plan).attention_seconds == Approx(plain.attention_seconds));
+}
+
+TEST_CASE("a compiler runs no product again that no gradient reads, and PyTorch overlaps none with traffic",
+          "[evaluate]") {
+  const auto of = [&](KernelStack stack, bool split) {
+    const PlanConfiguration plan{.tp = 8, .dp = 32, .zero_stage = 1, .recomputation = Recompute::full};
+    return evaluate(llama_70b, cluster,
+                    {.sequences = 256, .sequence_length = 8192, .stack = stack, .overlapped_tensor = split},
+                    plan);
+  };
+  const double plain = of(KernelStack::plain, false).matmul_seconds;
+  CHECK(of(KernelStack::compiled, false).matmul_seconds < 0.97 * plain);
+  CHECK(of(KernelStack::tuned, false).matmul_seconds == Approx(plain));
+  const auto exposed = [&](KernelStack stack, bool split) {
+    const StepCost cost = of(stack, split);
+    return cost.of(Traffic::tensor).exposed_seconds / cost.of(Traffic::tensor).seconds;
+  };
+  CHECK(exposed(KernelStack::plain, false) == Approx(1));
+  CHECK(exposed(KernelStack::plain, true) == Approx(exposed(KernelStack::tuned, false)));
+  CHECK(exposed(KernelStack::tuned, true) < exposed(KernelStack::tuned, false));
 }
 
 TEST_CASE("bytes on the wire, overlap, casts and copies of shards count", "[evaluate]") {

@@ -66,7 +66,7 @@ struct ProgramFactor {
   std::size_t runs = 0; ///< Measured; without any, the factor is the usual one of unnamed programs.
 
   /// @brief A predicted cost as that of the program. Its interval holds four of five further runs: as in the
-  /// interval of other programs, 9% are on either side, 1.34 standard deviations of a normal distribution
+  /// interval of other programs, 8% are on either side, 1.41 standard deviations of a normal distribution
   /// away. The variance is that of one run and that of the mean of the measured ones.
   [[nodiscard]] StepCost of(const StepCost& cost, const ModelSpec& model) const {
     constexpr Calibration calibration;
@@ -77,7 +77,7 @@ struct ProgramFactor {
       return out;
     }
     const double within = model.experts.used() ? calibration.experts_within : calibration.dense_within;
-    const double width = std::exp(1.34 * within * std::sqrt(1 + 1 / static_cast<double>(runs)));
+    const double width = std::exp(1.41 * within * std::sqrt(1 + 1 / static_cast<double>(runs)));
     out.least_seconds = out.step_seconds / width;
     out.most_seconds = out.step_seconds * width;
     return out;

@@ -25,18 +25,18 @@ struct ChipCalibration {
 /// The others are assumed: round figures, with which runs of other sources are predicted as well as with
 /// fitted ones; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
 struct SharedCalibration {
-  double attention_reached = 0.669; ///< Fraction of the published rates of attention kernels, in a model.
-  double eight_bit = 0.855;         ///< Fraction of the saving that the peaks of 8-bit formats promise.
-  double rows_half = 526;           ///< Tokens of a product that takes twice its asymptotic time.
-  double plain_traffic = 1.69;      ///< Factor on the traffic of a layer in the plain stack.
-  double expert_seconds = 0.0038;   ///< Time of a separate host for both passes of a layer with experts.
+  double attention_reached = 0.672; ///< Fraction of the published rates of attention kernels, in a model.
+  double eight_bit = 0.857;         ///< Fraction of the saving that the peaks of 8-bit formats promise.
+  double rows_half = 542;           ///< Tokens of a product that takes twice its asymptotic time.
+  double plain_traffic = 1.7;       ///< Factor on the traffic of a layer in the plain stack.
+  double expert_seconds = 0.00379;  ///< Time of a separate host for both passes of a layer with experts.
   double each_expert_seconds = 0.000229; ///< The same for each expert of a rank, which has its own kernels.
-  double behind_host = 0.301;    ///< Share of the shorter of host and chip time, added for such a layer.
-  double biased_traffic = 7.49;  ///< Factor on branch_bytes for experts with biases.
-  double scan_flops = 3.66e+13;  ///< FLOP/s of the scans of state spaces, whatever the chip.
-  double unknown_program = 1.15; ///< Factor on the time of programs that are not tuned for their chips.
-  double falls = 0.0156;         ///< Growth of a collective's time per doubling of the domains that it spans.
-  double step_seconds = 0.0161;  ///< Time of a step besides its passes: data, norms, synchronisation.
+  double behind_host = 0.31;     ///< Share of the shorter of host and chip time, added for such a layer.
+  double biased_traffic = 7.48;  ///< Factor on branch_bytes for experts with biases.
+  double scan_flops = 3.68e+13;  ///< FLOP/s of the scans of state spaces, whatever the chip.
+  double unknown_program = 1.14; ///< Factor on the time of programs that are not tuned for their chips.
+  double falls = 0.0154;         ///< Growth of a collective's time per doubling of the domains that it spans.
+  double step_seconds = 0.0163;  ///< Time of a step besides its passes: data, norms, synchronisation.
 
   double exponentials_shown = 0.5; ///< Share of softmax's exponentials that products do not hide.
   double attention_half = 500;     ///< Tokens in reach of a chip whose attention runs at half of its rate.
@@ -50,7 +50,6 @@ struct SharedCalibration {
   double sizing_host = 1.2;      ///< The same if the host sizes all-to-alls.
   double padded_host = 0.5;      ///< The same if it knows all sizes beforehand.
   double overlapping_host = 1.3; ///< The same if all-to-alls run beside another microbatch.
-  double latent_host = 1.3;      ///< The same with latent attention, which has more kernels.
   double captured_share = 0.3;   ///< Fraction of this, and of exposed all-to-alls, with captured graphs.
   double sorting_traffic = 2.5;  ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
   double cast_bytes = 12;        ///< Traffic per element that a product of experts casts to 8 bits.
@@ -76,8 +75,8 @@ struct SharedCalibration {
   double optimizer_bytes = 40;  ///< Traffic per parameter and step.
 };
 
-/// @brief An interval for the ratio of measured to predicted time: 9% of the runs of a new source are below
-/// it, and 9% above, if that source differs from the others as much as the published ones do. Each published
+/// @brief An interval for the ratio of measured to predicted time: 8% of the runs of a new source are below
+/// it, and 8% above, if that source differs from the others as much as the published ones do. Each published
 /// source is predicted with constants fitted to the others, and its n runs count as sqrt(n).
 struct RatioInterval {
   double least = 1;
@@ -88,13 +87,13 @@ struct RatioInterval {
 struct Calibration {
   ChipCalibration chip{};
   SharedCalibration shared{};
-  RatioInterval dense{0.918, 1.12};   // of models without experts
-  RatioInterval experts{0.859, 1.12}; // of models with experts
-  RatioInterval unknown{0.794, 1.83}; // of other programs, beside `unknown_program`
+  RatioInterval dense{0.914, 1.12};   // of models without experts
+  RatioInterval experts{0.84, 1.12};  // of models with experts
+  RatioInterval unknown{0.789, 1.91}; // of other programs, beside `unknown_program`
   /// Standard deviations of that ratio's logarithm among the runs of one source: what is left of the errors
   /// if the program is known.
-  double dense_within = 0.0823;
-  double experts_within = 0.0946;
+  double dense_within = 0.0805;
+  double experts_within = 0.0947;
 };
 
 /// @brief Constants of each ChipGeneration, in its order. The second and third columns follow papers'
@@ -102,8 +101,8 @@ struct Calibration {
 /// taken down to 300 for a causal mask), and arXiv 2407.08608, section 4 (740 TFLOP/s forward on an H100,
 /// less backward); later chips are assumed to behave alike.
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
-    {0.834, 0.55, 0.55}, // ampere
-    {0.771, 0.60, 0.30}, // hopper
+    {0.835, 0.55, 0.55}, // ampere
+    {0.775, 0.60, 0.30}, // hopper
     {0.764, 0.60, 0.30}, // blackwell
     {0.85, 0.50, 0.50},  // tpu
     {0.75, 0.60, 0.30},  // generic

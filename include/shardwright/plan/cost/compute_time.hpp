@@ -218,8 +218,7 @@ struct FeedForwardSeconds {
                                                                      : 1;
   return (shared.expert_seconds + shared.each_expert_seconds * model.experts.count / plan.ep) * dispatch *
          (run.captured_experts ? shared.captured_share : 1) *
-         (run.overlapped_experts ? shared.overlapping_host : 1) *
-         (model.latent.used() ? shared.latent_host : 1);
+         (run.overlapped_experts ? shared.overlapping_host : 1);
 }
 
 /// Attention of a layer. If fused, it counts the causal half of the scores; its rate is halved when a chip's

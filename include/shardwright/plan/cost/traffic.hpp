@@ -15,6 +15,8 @@
 #include <shardwright/plan/spec/run.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -56,11 +58,11 @@ struct LayerTraffic {
     const double times = model.parallel_block ? 2 : 4 * model.branch_share();
     traffic.tensor.bytes = times * residual * (t - 1) / t;
     traffic.tensor.seconds = times * links.tensor.seconds(residual);
-    const bool torus = cluster.domains[0].torus_dimensions > 0;
-    const double exposed = links.tensor.leaves              ? 1
-                           : torus || run.overlapped_tensor ? shared.split_exposed
-                                                            : shared.tensor_exposed;
-    traffic.tensor.exposed_seconds = traffic.tensor.seconds * exposed;
+    // Split products and tuned programs each hide a part of it, PyTorch's own products nothing.
+    const bool split = cluster.domains[0].torus_dimensions > 0 || run.overlapped_tensor;
+    const std::array exposed{shared.split_exposed, shared.tensor_exposed, 1.0};
+    const std::size_t hidden_by = (split ? 0 : 1) + (run.stack == KernelStack::tuned ? 0 : 1);
+    traffic.tensor.exposed_seconds = traffic.tensor.seconds * (links.tensor.leaves ? 1 : exposed[hidden_by]);
   }
   if (plan.cp > 1) {
     const LatentAttention& latent = model.latent;

@@ -61,6 +61,33 @@ namespace detail {
   return model;
 }
 
+[[nodiscard]] constexpr ModelSpec with_biases(ModelSpec model) {
+  model.biases = true;
+  return model;
+}
+/// DeepSeek-V3's layers with other heads, vocabulary and experts.
+[[nodiscard]] constexpr ModelSpec latent(std::string_view name, int heads, int vocabulary, int predictions,
+                                         const ExpertSpec& experts, double parameters, double active,
+                                         std::string_view source) {
+  ModelSpec model = with_experts(llama(name, 61, 7168, heads, heads, 18432, vocabulary, parameters, source),
+                                 experts, active, 128);
+  model.prediction_layers = predictions;
+  model.latent = {1536, 512, 128, 64, 128};
+  return model;
+}
+/// Nemotron 3: layers of state spaces, of attention and of experts.
+[[nodiscard]] constexpr ModelSpec hybrid(std::string_view name, int layers, int hidden, int heads,
+                                         int predictions, const ExpertSpec& experts,
+                                         const StateSpaceSpec& state_space, double parameters,
+                                         std::string_view source) {
+  ModelSpec model = with_experts(
+      ungated(llama(name, layers, hidden, heads, 2, experts.width, 131072, parameters, source), false),
+      experts, 0, 128);
+  model.prediction_layers = predictions;
+  model.state_space = state_space;
+  return model;
+}
+
 } // namespace detail
 
 /// @brief All models of the catalogue.
@@ -74,29 +101,12 @@ inline constexpr std::array<ModelSpec, 27> model_catalogue{{
     detail::gpt("gpt-145b", 80, 12288, 96, 145.6e9, "arXiv 2104.04473, table 1"),
     detail::gpt("mt-nlg-530b", 105, 20480, 128, 529.6e9, "arXiv 2104.04473, table 1"),
     detail::gpt("gpt-1t", 128, 25600, 160, 1008e9, "arXiv 2104.04473, table 1"),
-    {.name = "bloom-176b",
-     .layers = 70,
-     .hidden = 14336,
-     .heads = 112,
-     .key_value_heads = 112,
-     .feed_forward = 57344,
-     .gated = false,
-     .vocabulary = 250880,
-     .tied_embeddings = true,
-     .biases = true,
-     .published_parameters = 176.247e9,
-     .source = "arXiv 2211.05100, table 3"},
-    {.name = "gpt-neox-20b",
-     .layers = 44,
-     .hidden = 6144,
-     .heads = 64,
-     .key_value_heads = 64,
-     .feed_forward = 24576,
-     .gated = false,
-     .vocabulary = 50432,
-     .biases = true,
-     .published_parameters = 20.55e9,
-     .source = "arXiv 2204.06745, section 2"},
+    detail::with_biases(detail::ungated(detail::llama("bloom-176b", 70, 14336, 112, 112, 57344, 250880,
+                                                      176.247e9, "arXiv 2211.05100, table 3"),
+                                        true)),
+    detail::with_biases(detail::ungated(
+        detail::llama("gpt-neox-20b", 44, 6144, 64, 64, 24576, 50432, 20.55e9, "arXiv 2204.06745, section 2"),
+        false)),
     detail::llama("llama-65b", 80, 8192, 64, 64, 22016, 32000, 65.2e9, "arXiv 2302.13971, table 2"),
     detail::llama("llama-2-7b", 32, 4096, 32, 32, 11008, 32000, 6.74e9,
                   "huggingface.co/meta-llama/Llama-2-7b"),
@@ -146,89 +156,33 @@ inline constexpr std::array<ModelSpec, 27> model_catalogue{{
      .experts = {.count = 128, .active = 4, .width = 2880},
      .published_parameters = 116.83e9,
      .source = "arXiv 2508.10925, table 1"},
-    {.name = "deepseek-v3",
-     .layers = 61,
-     .hidden = 7168,
-     .heads = 128,
-     .key_value_heads = 128,
-     .head_width = 128,
-     .feed_forward = 18432,
-     .vocabulary = 129280,
-     .prediction_layers = 1,
-     .latent = {1536, 512, 128, 64, 128},
-     .experts = {.count = 256,
-                 .active = 8,
-                 .width = 2048,
-                 .shared = 1,
-                 .leading_dense_layers = 3,
-                 .groups = 4,
-                 .all_groups = 8},
-     .published_parameters = 671.0e9,
-     .published_active_parameters = 37.6e9,
-     .source = "arXiv 2412.19437, section 4.2; its model card"},
-    {.name = "kimi-k2",
-     .layers = 61,
-     .hidden = 7168,
-     .heads = 64,
-     .key_value_heads = 64,
-     .head_width = 128,
-     .feed_forward = 18432,
-     .vocabulary = 163840,
-     .latent = {1536, 512, 128, 64, 128},
-     .experts = {.count = 384, .active = 8, .width = 2048, .shared = 1, .leading_dense_layers = 1},
-     .published_parameters = 1026e9,
-     .published_active_parameters = 32.9e9,
-     .source = "arXiv 2507.20534, table 2; its model card"},
-    {.name = "nemotron-3-nano",
-     .layers = 52,
-     .hidden = 2688,
-     .heads = 32,
-     .key_value_heads = 2,
-     .head_width = 128,
-     .feed_forward = 1856,
-     .gated = false,
-     .vocabulary = 131072,
-     .experts = {.count = 128, .active = 6, .width = 1856, .shared = 1, .shared_width = 3712},
-     .state_space =
-         {.layers = 23, .attention_layers = 6, .heads = 64, .head_width = 64, .groups = 8, .state = 128},
-     .published_parameters = 31.6e9,
-     .source = "arXiv 2512.20848, section 2; its model card"},
-    {.name = "nemotron-3-super",
-     .layers = 88,
-     .hidden = 4096,
-     .heads = 32,
-     .key_value_heads = 2,
-     .head_width = 128,
-     .feed_forward = 2688,
-     .gated = false,
-     .vocabulary = 131072,
-     .prediction_layers = 1,
-     .experts =
-         {.count = 512, .active = 22, .width = 2688, .shared = 1, .shared_width = 5376, .latent_width = 1024},
-     .state_space =
-         {.layers = 40, .attention_layers = 8, .heads = 128, .head_width = 64, .groups = 8, .state = 128},
-     .published_parameters = 120.6e9,
-     .source = "arXiv 2604.12374; its model card"},
-    {.name = "nemotron-3-ultra",
-     .layers = 108,
-     .hidden = 8192,
-     .heads = 64,
-     .key_value_heads = 2,
-     .head_width = 128,
-     .feed_forward = 5120,
-     .gated = false,
-     .vocabulary = 131072,
-     .prediction_layers = 1,
-     .experts = {.count = 512,
-                 .active = 22,
-                 .width = 5120,
-                 .shared = 1,
-                 .shared_width = 10240,
-                 .latent_width = 2048},
-     .state_space =
-         {.layers = 48, .attention_layers = 12, .heads = 256, .head_width = 64, .groups = 8, .state = 128},
-     .published_parameters = 550e9,
-     .source = "its technical report and its model card"},
+    detail::latent("deepseek-v3", 128, 129280, 1,
+                   {.count = 256,
+                    .active = 8,
+                    .width = 2048,
+                    .shared = 1,
+                    .leading_dense_layers = 3,
+                    .groups = 4,
+                    .all_groups = 8},
+                   671.0e9, 37.6e9, "arXiv 2412.19437, section 4.2; its model card"),
+    detail::latent("kimi-k2", 64, 163840, 0,
+                   {.count = 384, .active = 8, .width = 2048, .shared = 1, .leading_dense_layers = 1}, 1026e9,
+                   32.9e9, "arXiv 2507.20534, table 2; its model card"),
+    detail::hybrid(
+        "nemotron-3-nano", 52, 2688, 32, 0,
+        {.count = 128, .active = 6, .width = 1856, .shared = 1, .shared_width = 3712},
+        {.layers = 23, .attention_layers = 6, .heads = 64, .head_width = 64, .groups = 8, .state = 128},
+        31.6e9, "arXiv 2512.20848, section 2; its model card"),
+    detail::hybrid(
+        "nemotron-3-super", 88, 4096, 32, 1,
+        {.count = 512, .active = 22, .width = 2688, .shared = 1, .shared_width = 5376, .latent_width = 1024},
+        {.layers = 40, .attention_layers = 8, .heads = 128, .head_width = 64, .groups = 8, .state = 128},
+        120.6e9, "arXiv 2604.12374; its model card"),
+    detail::hybrid(
+        "nemotron-3-ultra", 108, 8192, 64, 1,
+        {.count = 512, .active = 22, .width = 5120, .shared = 1, .shared_width = 10240, .latent_width = 2048},
+        {.layers = 48, .attention_layers = 12, .heads = 256, .head_width = 64, .groups = 8, .state = 128},
+        550e9, "its technical report and its model card"),
 }};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
