@@ -6,7 +6,6 @@
 
 #include <shardwright/io/trace_events.hpp>
 #include <shardwright/plan/simulate/simulation.hpp>
-#include <shardwright/plan/simulate/span_text.hpp>
 
 #include <array>
 #include <cstddef>

@@ -7,7 +7,6 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/plan/simulate/simulation.hpp>
-#include <shardwright/plan/simulate/span_text.hpp>
 #include <shardwright/schedule/text/number_text.hpp>
 #include <shardwright/schedule/text/svg_text.hpp>
 

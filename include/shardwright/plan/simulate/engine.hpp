@@ -24,7 +24,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,14 +55,15 @@ public:
   }
 
   [[nodiscard]] StepSimulation run() {
-    for (int cell = 0; cell < static_cast<int>(cells_.size()); ++cell)
+    for (Cell& cell : cells_)
       advance(cell);
     for (SimulationEvent event; events_.take(event);) {
+      const auto subject = static_cast<std::size_t>(event.subject);
       now_ = event.time;
       if (!event.transfer)
-        finished(event.subject);
+        finished(cells_[subject]);
       else if (network_.end(event))
-        moved(owners_[static_cast<std::size_t>(event.subject)]);
+        std::exchange(moved_[subject], nullptr)();
     }
     StepSimulation out{0, schedule_.placement(), schedule_.microbatches(), {}, 0, events_.count()};
     for (Cell& cell : cells_) {
@@ -88,31 +91,20 @@ private:
     int first_link = 0;
     double link = 1; ///< Factor of its slowest chip's links.
     bool ended = false;
-    int sent[4] = {}; ///< By channel: activations and gradients, each in both directions.
-    std::vector<std::uint8_t> channel_busy{};
+    int sent[4] = {};                     ///< By channel: activations and gradients, each in both directions.
+    std::unique_ptr<bool[]> busy_slots{}; ///< By channel and slot.
     std::vector<LinkUse> egress{};
     RankRecord record;
   };
   struct Message {
     bool sent = false, posted = false, arrived = false;
-    std::uint8_t slot = 0; ///< The slot that it occupies in its channel.
+    bool* busy = nullptr; ///< The slot that it occupies in its channel.
   };
   struct Collective {
     std::size_t joined = 0;
     double begun = 0;
     bool ended = false;
   };
-  /// The operation that a transfer was for.
-  struct Owner {
-    enum class Kind : std::uint8_t { operation, hidden, message, collective } kind = Kind::operation;
-    int cell = 0;
-    std::size_t index = 0; ///< Message, or collective.
-    int to = 0;            ///< Cell that receives a message.
-    double begun = 0;
-    int channel = 0;
-    const StepOperation* operation = nullptr;
-  };
-
   [[nodiscard]] int ranks() const { return static_cast<int>(program_.ranks.size()); }
   [[nodiscard]] std::size_t message_count() const {
     return 2 * static_cast<std::size_t>(schedule_.stages()) *
@@ -128,15 +120,14 @@ private:
 
   void add_cell(int number, int rank) {
     const ReplicaClass& one = classes_[static_cast<std::size_t>(number)];
-    SlowCell slow;
-    for (const SlowCell& each : one.slow)
-      slow = each.stage == rank ? each : slow;
+    const auto found = one.slow.find(rank);
+    const SlowCell slow = found == one.slow.end() ? SlowCell{} : found->second;
     RankClass alike{.pipeline_rank = rank,
                     .rank = shape_.first_rank(one.first, rank),
                     .count = one.count * shape_.cell_chips,
                     .slowest = slow.factor};
     Cell cell{.number = number, .rank = rank, .link = slow.link, .record{alike, number < options_.timelines}};
-    cell.channel_busy.resize(static_cast<std::size_t>(4 * slots_));
+    cell.busy_slots = std::make_unique<bool[]>(static_cast<std::size_t>(4 * slots_));
     for (int level = 0; level < levels_; ++level) {
       const int added = network_.add_link(1 / cell.link);
       cell.first_link = level == 0 ? added : cell.first_link;
@@ -169,18 +160,18 @@ private:
       for (const LinkUse& egress : cell.egress)
         uses.push_back({egress.link, egress.share * out});
   }
-  void begin_transfer(double seconds, std::vector<LinkUse> uses, const Owner& owner) {
+  /// Calls `moved()` at the end of a transfer.
+  void begin_transfer(double seconds, std::vector<LinkUse> uses, std::function<void()> moved) {
     const auto number = static_cast<std::size_t>(network_.begin(now_, seconds, std::move(uses)));
-    if (owners_.size() <= number)
-      owners_.resize(number + 1);
-    owners_[number] = owner;
+    if (moved_.size() <= number)
+      moved_.resize(number + 1);
+    moved_[number] = std::move(moved);
   }
-  void begin_transfer(const Cell& cell, const StepOperation& operation, Owner::Kind kind) {
+  void begin_transfer(double seconds, const Cell& cell, std::size_t link, std::function<void()> moved) {
     std::vector<LinkUse> uses;
-    add_uses(uses, cell, operation.link);
-    begin_transfer(operation.seconds, std::move(uses), {kind, index_of(cell), 0, 0, now_, 0, &operation});
+    add_uses(uses, cell, link);
+    begin_transfer(seconds, std::move(uses), std::move(moved));
   }
-  [[nodiscard]] int index_of(const Cell& cell) const { return static_cast<int>(&cell - cells_.data()); }
 
   [[nodiscard]] const Step* step_of(const Cell& cell, int index) const {
     return index < 0 ? nullptr : &schedule_.steps(cell.rank)[static_cast<std::size_t>(index)];
@@ -191,13 +182,12 @@ private:
     return true;
   }
   bool wait(Cell& cell) {
-    cell.record.wait(now_);
+    cell.record.begin(now_);
     return false;
   }
 
   /// Advances a rank as far as it can get.
-  void advance(int index) {
-    Cell& cell = cells_[static_cast<std::size_t>(index)];
+  void advance(Cell& cell) {
     const std::vector<StepOperation>& operations = program_.ranks[static_cast<std::size_t>(cell.rank)];
     while (!cell.busy && cell.at < operations.size() && begin(cell, operations[cell.at]))
       ++cell.at;
@@ -216,16 +206,20 @@ private:
       cell.busy = true;
       cell.record.begin(now_);
       events_.add(now_ + operation.seconds * cell.record.result().slowest * noise(cell, operation),
-                  index_of(cell));
+                  static_cast<int>(&cell - cells_.data()));
       return false;
     case Kind::move:
       cell.busy = true;
       cell.record.begin(now_);
-      begin_transfer(cell, operation, Owner::Kind::operation);
+      begin_transfer(operation.seconds, cell, operation.link, [this, &cell] { finished(cell); });
       return false;
     case Kind::hide:
       ++cell.hidden;
-      begin_transfer(cell, operation, Owner::Kind::hidden);
+      begin_transfer(operation.seconds, cell, operation.link, [this, &cell, &operation, begun = now_] {
+        cell.record.pass_beside(operation.activity, begun, now_, step_of(cell, operation.index));
+        --cell.hidden;
+        advance(cell);
+      });
       return true;
     case Kind::settle:
       return cell.hidden > 0 ? wait(cell) : pass(cell, operation.activity, operation.index);
@@ -274,15 +268,15 @@ private:
     const Step& step = schedule_.steps(cell.rank)[static_cast<std::size_t>(operation.index / 2)];
     const StageMessage made = *output_of(schedule_.placement(), step[operation.index % 2]);
     int& sent = cell.sent[channel_of(made)];
-    std::uint8_t& busy =
-        cell.channel_busy[static_cast<std::size_t>(channel_of(made) * slots_ + sent % slots_)];
-    if (busy != 0)
+    bool& busy = cell.busy_slots[static_cast<std::size_t>(channel_of(made) * slots_ + sent % slots_)];
+    if (busy)
       return wait(cell);
     pass(cell, operation.activity, operation.index / 2);
-    busy = 1;
+    busy = true;
+    ++sent;
     Message& message = messages_[index_of(cell.number, made)];
     message.sent = true;
-    message.slot = static_cast<std::uint8_t>(sent++ % slots_);
+    message.busy = &busy;
     if (message.posted)
       begin_message(cell.number, made);
     return true;
@@ -304,15 +298,18 @@ private:
     return (message.gradient ? 2 : 0) +
            (placement.runs_back(placement.chunk_of(message.stage, message.microbatch)) ? 1 : 0);
   }
-  void begin_message(int number, const StageMessage& message) {
-    const Cell& from = cell_of(number, message.from_rank);
-    const Cell& to = cell_of(number, message.to_rank);
-    std::vector<LinkUse> uses;
-    add_uses(uses, from,
-             program_.send_link); // links carry as much in each direction; incoming transfers share none
-    begin_transfer(program_.send_seconds * std::max(1.0, to.link / from.link), std::move(uses),
-                   {Owner::Kind::message, index_of(from), index_of(number, message), index_of(to), now_,
-                    channel_of(message)});
+  void begin_message(int number, const StageMessage& sent) {
+    Cell &from = cell_of(number, sent.from_rank), &to = cell_of(number, sent.to_rank);
+    Message& message = messages_[index_of(number, sent)];
+    // Links carry as much in each direction; incoming transfers share none.
+    begin_transfer(program_.send_seconds * std::max(1.0, to.link / from.link), from, program_.send_link,
+                   [this, &from, &to, &message, begun = now_] {
+                     message.arrived = true;
+                     *message.busy = false;
+                     from.record.pass_beside(Activity::pipeline, begun, now_, nullptr);
+                     advance(to);
+                     advance(from);
+                   });
   }
 
   // A collective begins once every replica has joined it.
@@ -325,8 +322,14 @@ private:
     std::vector<LinkUse> uses;
     for (int number = 0; number < static_cast<int>(classes_.size()); ++number)
       add_uses(uses, cell_of(number, cell.rank), what.link);
-    begin_transfer(what.seconds, std::move(uses),
-                   {Owner::Kind::collective, index_of(cell), static_cast<std::size_t>(operation.index)});
+    begin_transfer(what.seconds, std::move(uses), [this, &one, rank = cell.rank] {
+      one.ended = true;
+      for (int number = 0; number < static_cast<int>(classes_.size()); ++number) {
+        Cell& other = cell_of(number, rank);
+        other.record.pass_beside(Activity::data, one.begun, now_, nullptr);
+        advance(other);
+      }
+    });
     return true;
   }
   bool await(Cell& cell, const StepOperation& operation) {
@@ -338,44 +341,12 @@ private:
   }
 
   /// Continues after an operation that involved one rank only.
-  void finished(int index) {
-    Cell& cell = cells_[static_cast<std::size_t>(index)];
+  void finished(Cell& cell) {
     const StepOperation& operation = program_.ranks[static_cast<std::size_t>(cell.rank)][cell.at];
     cell.busy = false;
     ++cell.at;
     pass(cell, operation.activity, operation.index);
-    advance(index);
-  }
-  /// A transfer has ended.
-  void moved(const Owner owner) {
-    Cell& cell = cells_[static_cast<std::size_t>(owner.cell)];
-    switch (owner.kind) {
-    case Owner::Kind::operation:
-      return finished(owner.cell);
-    case Owner::Kind::hidden:
-      cell.record.pass_beside(owner.operation->activity, owner.begun, now_,
-                              step_of(cell, owner.operation->index));
-      --cell.hidden;
-      return advance(owner.cell);
-    case Owner::Kind::message: {
-      Message& message = messages_[owner.index];
-      message.arrived = true;
-      cell.channel_busy[static_cast<std::size_t>(owner.channel * slots_ + message.slot)] = 0;
-      cell.record.pass_beside(Activity::pipeline, owner.begun, now_, nullptr);
-      advance(owner.to);
-      return advance(owner.cell);
-    }
-    case Owner::Kind::collective: {
-      Collective& one = collective_of(cell.rank, static_cast<int>(owner.index));
-      one.ended = true;
-      for (int number = 0; number < static_cast<int>(classes_.size()); ++number) {
-        Cell& other = cell_of(number, cell.rank);
-        other.record.pass_beside(Activity::data, one.begun, now_, nullptr);
-        advance(index_of(other));
-      }
-      return;
-    }
-    }
+    advance(cell);
   }
 
   const StepProgram& program_;
@@ -390,7 +361,7 @@ private:
   std::vector<Cell> cells_;
   std::vector<Message> messages_;
   std::vector<Collective> collectives_;
-  std::vector<Owner> owners_;
+  std::vector<std::function<void()>> moved_; // by transfer
   double now_ = 0;
 };
 

@@ -6,9 +6,10 @@
 
 #include <shardwright/core/config.hpp>
 
+#include <compare>
 #include <cstdint>
+#include <functional>
 #include <queue>
-#include <tuple>
 #include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
@@ -20,6 +21,8 @@ struct SimulationEvent {
   int subject = 0;         ///< Rank or transfer.
   std::uint32_t version = 0;
   bool transfer = false;
+
+  friend auto operator<=>(const SimulationEvent&, const SimulationEvent&) = default;
 };
 
 /// @brief Events, earliest first; every run of a simulation processes them in the same order.
@@ -40,12 +43,7 @@ public:
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
 
 private:
-  struct Later {
-    bool operator()(const SimulationEvent& left, const SimulationEvent& right) const {
-      return std::tie(left.time, left.order) > std::tie(right.time, right.order);
-    }
-  };
-  std::priority_queue<SimulationEvent, std::vector<SimulationEvent>, Later> events_;
+  std::priority_queue<SimulationEvent, std::vector<SimulationEvent>, std::greater<>> events_;
   std::uint64_t count_ = 0;
 };
 

@@ -64,7 +64,8 @@ public:
       link(use).transfers.push_back(number);
     }
     predict(number, now);
-    share_again(one.uses, now);
+    touch(one.uses);
+    share_among(now);
     return number;
   }
 
@@ -76,16 +77,13 @@ public:
       return false;
     ++one.version;
     if (contended_) {
-      const std::vector<LinkUse> uses = std::move(one.uses);
-      touched_.clear();
-      for (const LinkUse& use : uses) {
+      touch(one.uses);
+      for (const LinkUse& use : one.uses) {
         std::vector<int>& on = link(use).transfers;
         on.erase(std::find(on.begin(), on.end(), event.subject));
-        if (full(link(use)))
-          touched_.push_back(use);
         link(use).load = on.empty() ? 0 : link(use).load - use.share;
       }
-      share_among(touched_, event.time);
+      share_among(event.time);
     }
     free_.push_back(event.subject);
     return true;
@@ -118,23 +116,23 @@ private:
     events_.add(now + one.left / one.speed, number, true, one.version);
   }
 
-  void share_again(const std::vector<LinkUse>& uses, double now) {
+  /// Remembers which of these links are full.
+  void touch(const std::vector<LinkUse>& uses) {
     touched_.clear();
     for (const LinkUse& use : uses)
       if (full(link(use)))
-        touched_.push_back(use);
-    share_among(touched_, now);
+        touched_.push_back(use.link);
   }
 
-  /// Divides the capacity of full links among all transfers connected to the given links through them.
-  void share_among(const std::vector<LinkUse>& from, double now) {
-    if (from.empty())
+  /// Divides the capacity of full links among all transfers connected to the touched links through them.
+  void share_among(double now) {
+    if (touched_.empty())
       return;
     ++round_;
     joined_.clear();
     reached_.clear();
-    for (const LinkUse& use : from)
-      reach(use.link);
+    for (const int number : touched_)
+      reach(number);
     for (std::size_t i = 0; i < reached_.size(); ++i)
       for (const int number : links_[static_cast<std::size_t>(reached_[i])].transfers) {
         Transfer& one = transfers_[static_cast<std::size_t>(number)];
@@ -215,8 +213,7 @@ private:
   bool contended_;
   std::vector<Link> links_;
   std::vector<Transfer> transfers_;
-  std::vector<int> free_, joined_, reached_;
-  std::vector<LinkUse> touched_;
+  std::vector<int> free_, joined_, reached_, touched_;
   std::uint64_t round_ = 0;
 };
 

@@ -17,17 +17,14 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Records what one rank of a class spends its time on. It works or waits from `begin` or `wait` until
-/// `pass`.
+/// Records what one rank of a class spends its time on. It works or waits from `begin` until `pass`.
 class RankRecord {
 public:
   /// @param timeline whether spans are kept, not only their sums
   RankRecord(const RankClass& of, bool timeline) : result_(of), timeline_(timeline) {}
 
-  /// The rank works from now on.
-  void begin(double now) { since_ = now; }
-  /// The rank waits, from now on or since an earlier call.
-  void wait(double now) { since_ = since_ < 0 ? now : since_; }
+  /// The rank works or waits, from now on or since an earlier call.
+  void begin(double now) { since_ = since_ < 0 ? now : since_; }
 
   /// Records the work or the wait since then, if any, with or without a step to which it belongs.
   void pass(Activity activity, double now, const Step* step) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,16 +84,16 @@ struct ReplicaShape {
   return out;
 }
 
-/// The slow parts in the cells of a replica; empty if there are none.
+/// The factors of a cell's slowest chip and links.
 struct SlowCell {
-  std::int64_t stage = 0;
   double factor = 1;
   double link = 1;
 
   friend auto operator<=>(const SlowCell&, const SlowCell&) = default;
 };
 
-using SlowCells = std::vector<SlowCell>;
+/// The slow cells of a replica by stage.
+using SlowCells = std::map<std::int64_t, SlowCell>;
 
 /// Replicas that behave alike.
 struct ReplicaClass {
@@ -103,11 +104,11 @@ struct ReplicaClass {
   SlowCells slow{};
 };
 
-/// The slow cells of each replica that has some, by replica and stage.
+/// The slow cells of each replica that has some.
 /// @throws InvalidArgument naming a straggler that does not exist.
 [[nodiscard]] inline std::map<std::int64_t, SlowCells>
 slow_replicas(const ReplicaShape& shape, const std::vector<Straggler>& stragglers) {
-  std::map<std::int64_t, std::map<std::int64_t, SlowCell>> slow; // by replica and stage
+  std::map<std::int64_t, SlowCells> out;
   const std::int64_t chips = shape.chips();
   for (const Straggler& one : stragglers) {
     if (one.rank < 0 || one.rank >= chips)
@@ -115,14 +116,9 @@ slow_replicas(const ReplicaShape& shape, const std::vector<Straggler>& straggler
                             ", but it is " + std::to_string(one.rank));
     if (!(one.factor >= 1) || !(one.link >= 1) || one.factor > 1e6 || one.link > 1e6)
       throw InvalidArgument("Straggler: a factor must be from 1 to a million (2 is half as fast)");
-    const std::int64_t stage = shape.stage_of(one.rank);
-    SlowCell& cell = slow[shape.replica_of(one.rank)][stage];
-    cell = {stage, std::max(cell.factor, one.factor), std::max(cell.link, one.link)};
+    SlowCell& cell = out[shape.replica_of(one.rank)][shape.stage_of(one.rank)];
+    cell = {std::max(cell.factor, one.factor), std::max(cell.link, one.link)};
   }
-  std::map<std::int64_t, SlowCells> out;
-  for (const auto& [replica, cells] : slow)
-    for (const auto& [stage, cell] : cells)
-      out[replica].push_back(cell);
   return out;
 }
 
@@ -144,33 +140,35 @@ replica_classes(const ReplicaShape& shape, const std::vector<Straggler>& straggl
       out.push_back({replica, 1, static_cast<int>(replica / block), 1, slow_of(replica)});
     return out;
   }
-  std::map<std::vector<SlowCells>, std::vector<std::int64_t>> kinds; // of blocks, by their slow parts
-  std::int64_t healthy = -1, healthy_count = 0;
-  for (std::int64_t first = 0; first < shape.replicas; first += block) {
-    const std::int64_t size = std::min(block, shape.replicas - first);
-    const auto next = slow.lower_bound(first);
-    if ((next == slow.end() || next->first >= first + size) && size == block) {
-      healthy = healthy < 0 ? first : healthy;
-      ++healthy_count;
-      continue;
-    }
+  std::set<std::int64_t> others; // blocks that are not both whole and healthy
+  for (const auto& [replica, cells] : slow)
+    others.insert(replica / block);
+  if (shape.replicas % block != 0)
+    others.insert(shape.replicas / block);
+  std::int64_t healthy = 0;
+  while (others.contains(healthy))
+    ++healthy;
+  const std::int64_t all = (shape.replicas + block - 1) / block;
+  if (const auto alike = all - static_cast<std::int64_t>(others.size()); alike > 0)
+    out.push_back({healthy * block, alike * block, 0, block, {}});
+  std::map<std::vector<SlowCells>, std::pair<std::int64_t, std::int64_t>> kinds; // first block, and number
+  for (const std::int64_t first : others) {
     std::vector<SlowCells> kind;
-    for (std::int64_t replica = first; replica < first + size; ++replica)
+    for (std::int64_t replica = first * block; replica < std::min((first + 1) * block, shape.replicas);
+         ++replica)
       kind.push_back(slow_of(replica));
     std::sort(kind.begin(), kind.end());
-    kinds[kind].push_back(first);
+    ++kinds.try_emplace(std::move(kind), first, 0).first->second.second;
   }
-  if (healthy >= 0)
-    out.push_back({healthy, healthy_count * block, 0, block, {}});
   int number = 1;
-  for (const auto& [kind, firsts] : kinds) {
+  for (const auto& [kind, alike] : kinds) {
     std::map<SlowCells, ReplicaClass> members;
-    for (std::int64_t replica = firsts.front();
-         replica < firsts.front() + static_cast<std::int64_t>(kind.size()); ++replica) {
+    for (std::size_t i = 0; i < kind.size(); ++i) {
+      const std::int64_t replica = alike.first * block + static_cast<std::int64_t>(i);
       const SlowCells own = slow_of(replica);
-      const auto [at, added] = members.try_emplace(own, ReplicaClass{replica, 0, number, 0, own});
-      at->second.count += static_cast<std::int64_t>(firsts.size());
-      ++at->second.in_block;
+      ReplicaClass& one = members.try_emplace(own, ReplicaClass{replica, 0, number, 0, own}).first->second;
+      one.count += alike.second;
+      ++one.in_block;
     }
     for (const auto& [own, one] : members)
       out.push_back(one);
