@@ -128,10 +128,8 @@ private:
                     .slowest = slow.factor};
     Cell cell{.number = number, .rank = rank, .link = slow.link, .record{alike, number < options_.timelines}};
     cell.busy_slots = std::make_unique<bool[]>(static_cast<std::size_t>(4 * slots_));
-    for (int level = 0; level < levels_; ++level) {
-      const int added = network_.add_link(1 / cell.link);
-      cell.first_link = level == 0 ? added : cell.first_link;
-    }
+    for (int level = 0; level < levels_; ++level)
+      cell.first_link = network_.add_link(1 / cell.link) - level;
     cells_.push_back(std::move(cell));
   }
 
@@ -336,7 +334,7 @@ private:
     const Collective& one = collective_of(cell.rank, operation.index);
     if (!one.ended)
       return wait(cell);
-    cell.record.pass_after_peers(Activity::data, one.begun, now_);
+    cell.record.pass(Activity::data, now_, nullptr, one.begun);
     return true;
   }
 

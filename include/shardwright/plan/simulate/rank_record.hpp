@@ -26,21 +26,15 @@ public:
   /// The rank works or waits, from now on or since an earlier call.
   void begin(double now) { since_ = since_ < 0 ? now : since_; }
 
-  /// Records the work or the wait since then, if any, with or without a step to which it belongs.
-  void pass(Activity activity, double now, const Step* step) {
-    if (since_ >= 0)
-      spend(activity, since_, now, step);
-    since_ = -1;
-  }
-  /// Like `pass`, but the rank first waited for its peers until `begun`, when the operation that it takes
-  /// part in began.
-  void pass_after_peers(Activity activity, double begun, double now) {
+  /// Records the work or the wait since then, if any, with or without a step to which it belongs. The rank
+  /// waited for its peers until `begun`, when the operation began that it takes part in.
+  void pass(Activity activity, double now, const Step* step, double begun = 0) {
     if (since_ >= 0) {
       const double joined = std::clamp(begun, since_, now);
       spend(Activity::wait_peers, since_, joined, nullptr);
-      since_ = joined;
+      spend(activity, joined, now, step);
     }
-    pass(activity, now, nullptr);
+    since_ = -1;
   }
 
   /// Records what overlapped it, in its timeline only.
