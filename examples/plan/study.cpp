@@ -170,8 +170,8 @@ private:
   }
 
   /// The searches come first, so that threads share them evenly. With less memory some are not needed.
-  void sweep_into(sw::Sweep& out, sw::Resource resource, int per_doubling, const sw::SearchSpace& space) {
-    const std::vector<double> factors = sw::sweep_factors(now_, resource, per_doubling);
+  void sweep_into(sw::Sweep& out, sw::Resource resource, const sw::SearchSpace& space) {
+    const std::vector<double> factors = sw::sweep_factors(now_, resource);
     if (resource != sw::Resource::memory)
       for (const double factor : factors)
         search_at(resource, factor, space);
@@ -184,9 +184,9 @@ private:
     const std::vector<sw::Resource> resources = varied(options_);
     study_.sweeps.resize(resources.size());
     for (std::size_t i = resources.size(); i-- > 0;) // the one of memory, which takes longest, first
-      sweep_into(study_.sweeps[i], resources[i], i == 0 ? 2 : 1, options_.space);
+      sweep_into(study_.sweeps[i], resources[i], options_.space);
     if (also_unpaired_)
-      sweep_into(study_.unpaired_sweep.emplace(), resources.front(), 2, unpaired_);
+      sweep_into(study_.unpaired_sweep.emplace(), resources.front(), unpaired_);
     tasks_.insert(tasks_.begin(), sweeps_.front());
     tasks_.insert(tasks_.end(), sweeps_.begin() + 1, sweeps_.end());
   }

@@ -43,12 +43,11 @@ struct Sweep {
 
 /// @brief Factors of a resource worth including in a sweep, in ascending order, 1 among them.
 ///
-/// For a continuous resource an eighth to 64 times its amount, in `per_doubling` steps for each factor of
-/// two; for a domain two chips and more, by powers of two that divide the cluster, and the whole cluster; for
-/// tokens and chips a sixteenth to 16 times, in whole numbers, chips in whole domains.
+/// Powers of two: for a continuous resource an eighth to 64 times its amount; for a domain two chips and
+/// more, if they divide the cluster, and the whole cluster; for tokens and chips a sixteenth to 16 times, in
+/// whole numbers, chips in whole domains.
 /// @throws InvalidArgument if there is none of the resource, such as no network between domains.
-[[nodiscard]] inline std::vector<double> sweep_factors(const Situation& now, Resource resource,
-                                                       int per_doubling = 1) {
+[[nodiscard]] inline std::vector<double> sweep_factors(const Situation& now, Resource resource) {
   const double amount = amount_of(now, resource);
   if (!(amount > 0))
     throw InvalidArgument("Sweep: the cluster must have what the sweep varies, but it has no " +
@@ -56,8 +55,8 @@ struct Sweep {
                           " (vary the bandwidth inside a domain)");
   std::vector<double> out;
   if (is_continuous(resource)) {
-    for (int step = -3 * per_doubling; step <= 6 * per_doubling; ++step)
-      out.push_back(std::exp2(static_cast<double>(step) / per_doubling));
+    for (int power = -3; power <= 6; ++power)
+      out.push_back(std::exp2(power));
     return out;
   }
   const auto whole = [](double value) { return value >= 1 && value == std::floor(value); };
