@@ -73,7 +73,8 @@ inline Solution solve(const Matrix& a, const Vector& b, Vector& x, double factor
     const double length = product / sw::dot_value(p, q);
     sw::axpy(length, p, x);
     sw::axpy(-length, q, r);
-    const auto z = inverse * r;
+    auto& z = q; // which has been read: memory that is in the cache
+    sw::multiply.into(z, inverse, r);
     const double before = product;
     product = sw::dot_value(r, z);
     sw::axpby(1, z, product / before, p);
