@@ -347,8 +347,9 @@ ParseResult parse(int argc, const char* const* argv) {
   app.add_flag("--overlap-tensor", options.run.overlapped_tensor,
                "Tensor-parallel traffic runs beside parts of its products, as with user buffers.")
       ->group("Run");
-  app.add_option("--attention", attention,
-                 "fused, flash2 (FlashAttention-2), or unfused: scores pass through memory. Default: fused.")
+  app.add_option(
+         "--attention", attention,
+         "fused, flash2 (FlashAttention-2), or unfused: scores pass through memory. Default: fused, but flash2 with --measured or --program for programs that are not named.")
       ->check(one_of({"fused", "flash2", "unfused"}))
       ->type_name("NAME")
       ->group("Run");
@@ -484,6 +485,8 @@ ParseResult parse(int argc, const char* const* argv) {
       options.program = read_program(measured);
     else if (!program.empty() && program_named_in(program, {}).empty())
       options.program = ProgramFactor{};
+    if (options.program && app.count("--attention") == 0)
+      options.run.flash_2 = options.program->flash_2; // the factor is for these kernels
     for (const sw::Straggler& one : options.simulation.stragglers)
       if (one.rank >= options.cluster.chips())
         throw UsageError("--straggler needs a rank below " + std::to_string(options.cluster.chips()) +

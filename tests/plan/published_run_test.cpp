@@ -374,6 +374,8 @@ TEST_CASE("a program's factor is the median over its runs, and scales every time
   CHECK(two.factor == Approx(2.25).epsilon(1e-5));
   CHECK(all.factor == Approx(1.75).epsilon(1e-5));
   CHECK(all.runs == 4);
+  CHECK(all.flash_2); // of a program that is not named
+  CHECK_FALSE(program_factor(outcomes("a,NeMo" + run.substr(1) + "1\na," + run + "1\n")).flash_2);
 
   const RunCase& one = measured.front().run;
   const StepCost plain = measured.front().unscaled(), scaled = all.of(plain, one.model);

@@ -64,6 +64,7 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 17> n
 struct ProgramFactor {
   double factor = Calibration{}.shared.unknown_program; ///< Median of measured over predicted time.
   std::size_t runs = 0; ///< Measured; without any, the factor is the usual one of unnamed programs.
+  bool flash_2 = true;  ///< Whether the predictions were those of FlashAttention-2.
 
   /// @brief A predicted cost as that of the program. Its interval holds four of five further runs: as in the
   /// interval of other programs, 8% are on either side, 1.41 standard deviations of a normal distribution

@@ -70,10 +70,12 @@ struct RunOutcome {
                         : std::string();
 }
 
-/// @brief The factor of a program, from measured runs of it.
+/// @brief The factor of a program, from measured runs of it, for plans with their kernels of attention:
+/// FlashAttention-2 if all of them have it.
 /// @throws DataError if there are no runs, or one cannot be compared, naming it.
 [[nodiscard]] inline ProgramFactor program_factor(std::span<const RunOutcome> runs) {
   std::vector<double> ratios;
+  bool flash_2 = true;
   for (const RunOutcome& one : runs) {
     std::string reason = not_compared(one);
     if (reason.empty() && !one.legal())
@@ -83,11 +85,12 @@ struct RunOutcome {
                       shardwright::detail::quoted_text(one.id) + " is not: " + reason +
                       " (complete or remove its row)");
     ratios.push_back(one.run.measured_seconds / one.unscaled().step_seconds);
+    flash_2 = flash_2 && one.run.run.flash_2;
   }
   if (ratios.empty())
     throw DataError("there must be at least one run (add a row)");
   std::sort(ratios.begin(), ratios.end());
-  return {(ratios[(ratios.size() - 1) / 2] + ratios[ratios.size() / 2]) / 2, ratios.size()};
+  return {(ratios[(ratios.size() - 1) / 2] + ratios[ratios.size() / 2]) / 2, ratios.size(), flash_2};
 }
 
 /// @brief The `share` quantile of the values, rounded to the nearest of them.
