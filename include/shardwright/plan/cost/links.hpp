@@ -173,7 +173,7 @@ namespace detail {
       [&](const AxisGroup& axis) { return mean_hop(cluster.cluster, axis, cluster.efficiency); });
 }
 
-/// The same links, but those of experts and their copies, which are in other places.
+/// The same links, except those of experts and their copies, which are in other places.
 [[nodiscard]] constexpr PlanLinks with_experts_of(PlanLinks links, const ClusterLinks& cluster,
                                                   const PlanConfiguration& plan,
                                                   const TokenCopies& copies) noexcept {
@@ -227,8 +227,8 @@ struct PlanShares {
 namespace detail {
 
 /// The largest fraction of the links of a torus with sides of this many chips that a group along one axis
-/// uses: it goes beyond as many dimensions as it needs only if it begins within one, of which it then has
-/// less.
+/// uses: those of as many dimensions as its extent fills and, if it begins within a dimension, part of those
+/// of one more.
 [[nodiscard]] constexpr double most_used(double extent, double side, int dimensions) noexcept {
   if (dimensions == 0)
     return 1;
@@ -254,6 +254,39 @@ namespace detail {
   return least;
 }
 
+/// The most members of a group in one domain below the outermost one. If domains do not nest, it need not be
+/// the largest of them that holds most.
+[[nodiscard]] constexpr double most_inside(const ClusterSpec& cluster, std::int64_t members) noexcept {
+  std::int64_t most = cluster.domain_count > 1 ? 1 : members;
+  for (std::size_t level = 0; level + 1 < static_cast<std::size_t>(cluster.domain_count); ++level)
+    most = std::max(most, std::gcd(members, cluster.domains[level].chips));
+  return static_cast<double>(most);
+}
+
+/// The least seconds per byte of an all-to-all of experts: it stays in an innermost domain, or some level
+/// outside joins at least two of them, and as many as a gather if it is the only one.
+/// @param inside,outside bytes/s of an innermost domain, and of the fastest level outside
+[[nodiscard]] constexpr double least_expert_per_byte(const ClusterSpec& cluster, double inside,
+                                                     double outside, std::int64_t members,
+                                                     const TokenCopies& copies) noexcept {
+  const DomainSpec& innermost = cluster.domains[0];
+  const auto ep = static_cast<double>(members);
+  const double held = most_inside(cluster, members);
+  const auto leaving = [&](double parts) {
+    return GroupLevel{.inside = ep / parts,
+                      .parts = parts,
+                      .bandwidth = outside,
+                      .along = {ep, 1},
+                      .chips_inside = innermost.chips}
+        .all_to_all_per_byte(copies);
+  };
+  const double staying = least_inside_domain(innermost, inside, ep, copies);
+  return (1 - 1e-9) * (cluster.domain_count == 1                   ? staying
+                       : cluster.domain_count == 2 && held < ep    ? leaving(ep / held)
+                       : ep > static_cast<double>(innermost.chips) ? leaving(2)
+                                                                   : std::min(staying, leaving(2)));
+}
+
 } // namespace detail
 
 /// @brief A bound on the links: no order of a plan's axes gives better ones.
@@ -261,32 +294,26 @@ namespace detail {
 /// Whatever the placement, a gather among N ranks takes per_byte >= (1 / M_i - 1 / (M_i D_i)) / W_i at each
 /// level, with M_i members in each of D_i domains; the mean of these weighted by W_i telescopes to (N - 1) /
 /// N over the sum of all bandwidths. All groups stay in domains of C chips only if N divides C; if not, the
-/// outermost level joins parts of at most gcd(N, C), for which its own term counts. An all-to-all stays in an
-/// innermost domain, or some level outside joins at least two of them, and as many as a gather if it is the
-/// only one.
+/// outermost level joins parts of at most the largest gcd(N, C) of the levels inside it, for which its own
+/// term counts.
 [[nodiscard]] constexpr PlanLinks least_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
                                               const TokenCopies& copies,
                                               const SharedCalibration& shared) noexcept {
-  const auto last = static_cast<std::size_t>(cluster.domain_count - 1);
   const DomainSpec& innermost = cluster.domains[0];
   const double inside = innermost.bandwidth * shared.scale_up;
   double outside = 0, fastest_outside = 0, outermost = 0;
-  for (std::size_t level = 1; level <= last; ++level) {
+  for (std::size_t level = 1; level < static_cast<std::size_t>(cluster.domain_count); ++level) {
     outermost = cluster.domains[level].bandwidth * shared.scale_out;
     outside += outermost;
     fastest_outside = std::max(fastest_outside, outermost);
   }
-  // The most members of a group in one domain below the outermost one.
-  const auto most_inside = [&](std::int64_t members) {
-    return static_cast<double>(last == 0 ? members : std::gcd(members, cluster.domains[last - 1].chips));
-  };
   const auto gather = [&](std::int64_t members, double used) { // a bound may have fewer ranks than experts
     MessageTime out;
-    if (members <= 1)
+    if (members <= 1 || cluster.domain_count == 0)
       return out;
     const auto all = static_cast<double>(members);
     out.per_byte = (all - 1) / (all * (inside * used + outside));
-    if (const double held = most_inside(members); held < all)
+    if (const double held = detail::most_inside(cluster, members); held < all)
       out.per_byte = std::max(out.per_byte, (1 - 1e-9) * (1 / held - 1 / all) / outermost);
     return out;
   };
@@ -304,23 +331,8 @@ namespace detail {
   if (copies.experts == 0)
     return out;
   out.expert_data = gather(plan.expert_dp(), 1);
-  if (plan.ep == 1)
-    return out;
-  const double ep = plan.ep, held = most_inside(plan.ep);
-  const auto leaving = [&](double parts) {
-    return detail::GroupLevel{.inside = ep / parts,
-                              .parts = parts,
-                              .bandwidth = fastest_outside,
-                              .along = {ep, 1},
-                              .chips_inside = innermost.chips}
-        .all_to_all_per_byte(copies);
-  };
-  const double staying = detail::least_inside_domain(innermost, inside, ep, copies);
-  out.expert.per_byte =
-      (1 - 1e-9) * (last == 0                                   ? staying
-                    : last == 1 && held < ep                    ? leaving(ep / held)
-                    : ep > static_cast<double>(innermost.chips) ? leaving(2)
-                                                                : std::min(staying, leaving(2)));
+  if (plan.ep > 1 && cluster.domain_count > 0)
+    out.expert.per_byte = detail::least_expert_per_byte(cluster, inside, fastest_outside, plan.ep, copies);
   return out;
 }
 

@@ -49,7 +49,8 @@ namespace detail {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(value + 0.5));
 }
 
-/// Rebuilds the domains of a cluster for the given number of chips and size of the innermost domain.
+/// Rebuilds the domains of a cluster for the given number of chips and size of the innermost domain, without
+/// the levels between that would not nest.
 [[nodiscard]] constexpr ClusterSpec laid_out(const ClusterSpec& of, std::int64_t domain, std::int64_t chips) {
   ClusterSpec out = of;
   const auto last = static_cast<std::size_t>(of.domain_count - 1);
@@ -59,7 +60,8 @@ namespace detail {
   out.domains[0].chips = std::min(domain, chips);
   std::size_t count = 1;
   for (std::size_t level = 1; level < last; ++level)
-    if (of.domains[level].chips > domain && of.domains[level].chips < chips)
+    if (const std::int64_t each = of.domains[level].chips;
+        each > domain && each < chips && each % out.domains[count - 1].chips == 0 && chips % each == 0)
       out.domains[count++] = of.domains[level];
   if (domain < chips)
     out.domains[count++] = outermost;
