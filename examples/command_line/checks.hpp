@@ -76,7 +76,8 @@ inline std::string wrapped(const std::string& help) {
     if (line.empty() && blank)
       continue;
     blank = line.empty();
-    const std::string indent(line.rfind("  -", 0) == 0 ? help_column : 0, ' ');
+    const bool described = line.rfind("  -", 0) == 0 || line.rfind(std::string(help_column, ' '), 0) == 0;
+    const std::string indent(described ? help_column : 0, ' ');
     while (line.size() > longest) {
       const std::size_t space = line.rfind(' ', longest);
       if (space == std::string::npos || space <= indent.size())
