@@ -70,6 +70,8 @@ TEST_CASE("errors name the line and the field", "[published_run]") {
   CHECK_THROWS_WITH(message("id,source,model,chip,n_chips,id\n"), ContainsSubstring("'id' appears twice"));
   CHECK_THROWS_WITH(message(head + "a,b,llama-3.1-8b,H100-80GB-SXM,8,8192\n"),
                     ContainsSubstring("line 2: there must be 10 cells, one per column, but there are 6"));
+  CHECK_THROWS_WITH(message(head + "a,b\r,c\n"),
+                    ContainsSubstring("line 2: a carriage return must be part of a line end"));
   CHECK_THROWS_WITH(message(head + "a,\"b\n"), ContainsSubstring("line 2: a quote is not closed"));
   CHECK_THROWS_WITH(message(head + "a,b,llama-3.1-8b,H100-80GB-SXM,8,8192,8,1,1,1\n"
                                    "a,b,llama-3.1-8b,H100-80GB-SXM,eight,8192,8,1,1,1\n"),

@@ -102,6 +102,9 @@ namespace detail {
       break;
     } else if (c != '\r') {
       cells.back() += c;
+    } else if (at + 1 == rest.size() || rest[at + 1] != '\n') {
+      throw DataError("Runs, line " + std::to_string(begin) +
+                      ": a carriage return must be part of a line end (remove it, or put its cell in quotes)");
     }
   }
   if (quoted)
@@ -114,7 +117,8 @@ namespace detail {
 
 /// @brief Reads the rows of CSV text whose first line names the columns; columns may be in any order.
 /// @throws DataError naming line and column if a column that a run needs is missing, a name appears twice, a
-/// row has more or fewer cells than there are names, or there are more than `most_run_columns`.
+/// row has more or fewer cells than there are names, there are more than `most_run_columns`, or a carriage
+/// return is neither quoted nor before a line feed.
 [[nodiscard]] inline std::vector<PublishedRun> read_published_runs(std::string_view text) {
   int line = 1;
   if (text.starts_with("\xef\xbb\xbf"))
