@@ -483,7 +483,7 @@ ParseResult parse(int argc, const char* const* argv) {
     options.measured = measured;
     if (!measured.empty())
       options.program = read_program(measured);
-    else if (!program.empty() && program_named_in(program, {}).empty())
+    else if (!program.empty() && program_called(program).empty())
       options.program = ProgramFactor{};
     if (options.program && app.count("--attention") == 0)
       options.run.flash_2 = options.program->flash_2; // the factor is for these kernels

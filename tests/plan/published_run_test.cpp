@@ -327,7 +327,15 @@ TEST_CASE("a program that is not named takes longer than one whose authors tuned
   STATIC_REQUIRE(program_named_in("github pytorch/torchtitan", "") == "torchtitan");
   STATIC_REQUIRE(program_named_in("github NVIDIA/dgxc-benchmarking", "MaxText (JAX)") == "maxtext");
   STATIC_REQUIRE(program_named_in("github NVIDIA/dgxc-benchmarking", "Paxml (JAX)").empty());
+  STATIC_REQUIRE(program_named_in("github NVIDIA/dgxc-benchmarking", "Nemotron-4 15B") == "nemo");
+  STATIC_REQUIRE(program_named_in("InternEvo", "faster than torchtitan") == "internevo");
   STATIC_REQUIRE(program_named_in("someone's own", "").empty());
+  STATIC_REQUIRE(program_named_in("a report on Nemotron", "").empty());
+  for (const char* name : {"megatron", "Megatron-LM", "NVIDIA/Megatron-LM", "megatron-bridge"})
+    CHECK(program_called(name) == "megatron");
+  STATIC_REQUIRE(program_called("MLPerf") == "mlperf");
+  STATIC_REQUIRE(program_called("NeMo") == "nemo");
+  STATIC_REQUIRE((program_called("mine").empty() && program_called("").empty()));
   const auto cost_of = [](const std::string& source) {
     const auto rows = read_published_runs(
         head + "a," + source + ",llama-3.1-8b,A100-80GB-SXM,8,8192,64,2,2,1\n"); // attention is the same

@@ -392,7 +392,7 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
     return out;
   };
   out.program = row.text("program").empty() ? program_named_in(row.text("source"), row.text("notes"))
-                                            : program_named_in(row.text("program"), {});
+                                            : program_called(row.text("program"));
   if (std::string reason = detail::read_model(row, out.model); !reason.empty())
     return fail(std::move(reason));
   if (!chip_of_text(row.text("chip")))

@@ -13,6 +13,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -20,10 +21,10 @@ namespace plan_example {
 
 using namespace shardwright;
 
-/// @brief Programs that the constants are fitted to: their authors tuned them for their chips, so that times
-/// need no factor; each by a word that sources or notes of its runs hold. The first that is found counts, and
-/// one without a name is no such program.
-inline constexpr std::array<std::pair<std::string_view, std::string_view>, 17> named_programs{{
+/// @brief Programs that the constants are fitted to, each by a word that sources or notes of its runs hold:
+/// their authors tuned them for their chips, so that their times need no factor. The first word that is found
+/// counts; a run of one that has no name here is no such program's.
+inline constexpr std::array<std::pair<std::string_view, std::string_view>, 16> named_programs{{
     {"paxml", ""},
     {"flagperf", "megatron"},
     {"training_results", "mlperf"},
@@ -36,27 +37,65 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 17> n
     {"maxtext", "maxtext"},
     {"tpu-recipes", "maxtext"},
     {"nemo", "nemo"},
-    {"dgxc-benchmarking", "nemo"},
     {"torchtitan", "torchtitan"},
     {"llm-foundry", "llm-foundry"},
     {"internevo", "internevo"},
     {"fms-fsdp", "fms-fsdp"},
 }};
 
-/// @brief Returns whether a text holds a word, after which more letters may follow ("norms", "Overlapped").
-[[nodiscard]] constexpr bool names_word(std::string_view text, std::string_view word) {
+namespace detail {
+
+/// Returns whether two letters are the same but for their case.
+[[nodiscard]] constexpr bool same_letter(char left, char right) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  const auto found = std::search(text.begin(), text.end(), word.begin(), word.end(),
-                                 [&](char left, char right) { return lower(left) == lower(right); });
-  return found != text.end();
+  return lower(left) == lower(right);
 }
 
-/// @brief The name of a program of `named_programs` by texts that may name it; empty if none does.
-[[nodiscard]] constexpr std::string_view program_named_in(std::string_view source, std::string_view notes) {
+/// Returns whether a text holds a word, with neither a letter nor a digit beside it.
+[[nodiscard]] constexpr bool holds_word(std::string_view text, std::string_view word) {
+  const auto ends = [](char c) {
+    return !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'));
+  };
+  for (auto at = text.begin();; ++at) {
+    at = std::search(at, text.end(), word.begin(), word.end(), same_letter);
+    if (at == text.end() || word.empty())
+      return false;
+    const auto after = at + static_cast<std::ptrdiff_t>(word.size());
+    if ((at == text.begin() || ends(*(at - 1))) && (after == text.end() || ends(*after)))
+      return true;
+  }
+}
+
+/// The name of the first program that a text holds a word of, and with `by_name` also the name.
+[[nodiscard]] constexpr std::optional<std::string_view> program_in(std::string_view text,
+                                                                   bool by_name = false) {
   for (const auto& [word, name] : named_programs)
-    if (names_word(source, word) || names_word(notes, word))
+    if (holds_word(text, word) || (by_name && holds_word(text, name)))
       return name;
   return {};
+}
+
+} // namespace detail
+
+/// @brief Returns whether a text holds a word, after which more letters may follow ("norms", "Overlapped").
+[[nodiscard]] constexpr bool names_word(std::string_view text, std::string_view word) {
+  return std::search(text.begin(), text.end(), word.begin(), word.end(), detail::same_letter) != text.end();
+}
+
+/// @brief The name of a program of `named_programs` by the source of a run, or if that names none by its
+/// notes; empty if neither does. Recipes of dgxc-benchmarking run NeMo unless notes name another program.
+[[nodiscard]] constexpr std::string_view program_named_in(std::string_view source, std::string_view notes) {
+  if (const auto name = detail::program_in(source))
+    return *name;
+  if (const auto name = detail::program_in(notes))
+    return *name;
+  return detail::holds_word(source, "dgxc-benchmarking") ? "nemo" : std::string_view{};
+}
+
+/// @brief The name of a program of `named_programs` by what a user calls it, such as "Megatron-LM"; empty if
+/// it is none of them.
+[[nodiscard]] constexpr std::string_view program_called(std::string_view text) {
+  return detail::program_in(text, true).value_or(std::string_view{});
 }
 
 /// @brief The factor by which a program is slower than predicted. Programs differ by one that no input
