@@ -21,7 +21,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// @brief The searches of one model: each runs once, whichever thread asks for it first.
 class Searches {
 public:
-  /// @param model must live as long as this
   explicit Searches(const ModelSpec& model) : model_(model) {}
 
   [[nodiscard]] const ModelSpec& model() const noexcept { return model_; }
@@ -96,7 +95,7 @@ private:
                        [&](const Entry& one) { return one.known && one.at == at && one.space == space; });
   }
 
-  const ModelSpec& model_;
+  ModelSpec model_;
   std::mutex mutex_; ///< Of the list, and of what is known.
   std::list<Entry> entries_;
 };
