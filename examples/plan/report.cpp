@@ -220,8 +220,10 @@ std::string plan_report(const Options& options, const Study& study) {
            " is for a pipeline, and this plan has none (--fix pp=2 asks for one)\n";
   out += "step    " + rates(cost) + "\n        of the peak of " + short_text(cost.peak_flops / 1e12) +
          " TFLOP/s in " + std::string(precision_name(options.run.precision)) + "; four of five " +
-         (options.program ? "other runs of one program" : "published runs") + " lie within " +
-         short_text(cost.least_seconds) + " to " + short_text(cost.most_seconds) +
+         (!options.program             ? "published runs"
+          : options.program->runs == 0 ? "runs of programs that are not named"
+                                       : "other runs of one program") +
+         " lie within " + short_text(cost.least_seconds) + " to " + short_text(cost.most_seconds) +
          " s for such a prediction\n";
   out += "time    " + listed(time_parts(cost), 1, 0.0005 * cost.step_seconds) + " (s)\n";
   out += "memory  " + short_text(cost.memory.total() / 1e9) + " of " + short_text(memory / 1e9) +

@@ -137,7 +137,8 @@ Json turns_of(const Options& options, const std::vector<Counterfactual>& turns) 
   return out;
 }
 
-/// The measured runs that times are scaled by; null if there are none.
+/// What times are scaled by: measured runs of a file or, without any (`runs` is 0, `file` empty), the usual
+/// factor of programs that are not named; null if they are not scaled.
 Json measured_of(const Options& options) {
   if (!options.program)
     return nullptr;

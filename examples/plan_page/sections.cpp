@@ -106,15 +106,21 @@ std::string simulated_order(const Document& study) {
 
 /// The runs that intervals are about.
 std::string four_of_five(const Document& study) {
-  return study.has("/measured") ? "four of five other runs of one program" : "four of five published runs";
+  return std::string("four of five ") + (!study.has("/measured") ? "published runs"
+                                         : study.figure("/measured/runs").value == 0
+                                             ? "runs of programs that are not named"
+                                             : "other runs of one program");
 }
 
 /// By what the times are scaled, before something else.
 std::string scaled(const Document& study) {
-  return study.has("/measured")
-             ? "scaled by " + study.number("/measured/factor") + " (measured runs of " +
-                   escaped(study.word("/measured/file")) + ": " + study.number("/measured/runs") + "); "
-             : std::string();
+  if (!study.has("/measured"))
+    return {};
+  return "scaled by " + study.number("/measured/factor") +
+         (study.figure("/measured/runs").value == 0
+              ? std::string(", as of programs that are not named; ")
+              : " (measured runs of " + escaped(study.word("/measured/file")) + ": " +
+                    study.number("/measured/runs") + "); ");
 }
 
 } // namespace

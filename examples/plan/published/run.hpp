@@ -103,8 +103,9 @@ namespace detail {
     } else if (c != '\r') {
       cells.back() += c;
     } else if (at + 1 == rest.size() || rest[at + 1] != '\n') {
-      throw DataError("Runs, line " + std::to_string(begin) +
-                      ": a carriage return must be part of a line end (remove it, or put its cell in quotes)");
+      throw DataError(
+          "Runs, line " + std::to_string(begin) +
+          ": a carriage return must be part of a line end (remove it, or put its cell in quotes)");
     }
   }
   if (quoted)
