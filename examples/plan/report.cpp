@@ -173,7 +173,7 @@ std::string launch_text(const Options& options, const Study& study) {
   return out + "\n";
 }
 
-/// What a cluster of one domain has not.
+/// What a cluster of one domain lacks.
 bool is_between_domains(sw::Resource resource) {
   return resource == sw::Resource::scale_out_bandwidth || resource == sw::Resource::domain;
 }
@@ -232,7 +232,7 @@ std::string plan_report(const Options& options, const Study& study) {
          sw::percent_text(options.space.headroom) + "\n";
   if (const double twice = second_copy_bytes(found); twice > 0)
     out += "        DualPipe keeps every stage on two ranks: " + short_text(twice / 1e9) +
-           " GB of parameters and gradients are second copies, which dualpipev has not\n";
+           " GB of parameters and gradients are second copies, which dualpipev does without\n";
   out += "search  " + std::to_string(found.evaluations) + " configurations costed; " + simulated_again(study);
   out += lost_by_batch(options, study) + launch_text(options, study);
 

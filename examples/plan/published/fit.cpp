@@ -67,7 +67,7 @@ Constants priors() {
 }
 
 /// The share of the runs of another source that may be outside an interval on either side. It is below a
-/// tenth so that seven of ten runs are inside for every chip with ten of them.
+/// tenth so that about seven of ten runs are inside for every chip with ten of them.
 constexpr double interval_outside = 0.08;
 
 struct Row {

@@ -58,11 +58,11 @@ struct LayerTraffic {
     const double times = model.parallel_block ? 2 : 4 * model.branch_share();
     traffic.tensor.bytes = times * residual * (t - 1) / t;
     traffic.tensor.seconds = times * links.tensor.seconds(residual);
-    // Split products and tuned programs each hide a part of it, PyTorch's own products nothing.
+    // Split products hide more of it than others, tuned programs more than PyTorch's own.
     const bool split = cluster.domains[0].torus_dimensions > 0 || run.overlapped_tensor;
     const std::array exposed{shared.split_exposed, shared.tensor_exposed, 1.0};
-    const std::size_t hidden_by = (split ? 0 : 1) + (run.stack == KernelStack::tuned ? 0 : 1);
-    traffic.tensor.exposed_seconds = traffic.tensor.seconds * (links.tensor.leaves ? 1 : exposed[hidden_by]);
+    const std::size_t missing = (split ? 0 : 1) + (run.stack == KernelStack::tuned ? 0 : 1);
+    traffic.tensor.exposed_seconds = traffic.tensor.seconds * (links.tensor.leaves ? 1 : exposed[missing]);
   }
   if (plan.cp > 1) {
     const LatentAttention& latent = model.latent;

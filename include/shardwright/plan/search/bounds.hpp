@@ -266,7 +266,7 @@ constexpr void add_schedules(ScheduleBounds& bounds, const SearchInput& in, cons
   });
 }
 
-/// Traffic of which this many seconds are hidden, as far as any is, `times` over.
+/// `times` times the traffic, up to `hides` seconds of which run behind computation.
 [[nodiscard]] constexpr TrafficCost beside(const SharedCalibration& shared, TrafficCost traffic, double hides,
                                            double times) {
   traffic.exposed_seconds = std::max(traffic.seconds * shared.data_exposed, traffic.seconds - hides);
