@@ -217,7 +217,7 @@ std::string plan_report(const Options& options, const Study& study) {
     out += "its schedule is in " + programs_with(found.configuration.schedule) + "\n";
   else if (options.space.schedule)
     out += "        schedule=" + std::string(sw::schedule_name(*options.space.schedule)) +
-           " is for a pipeline, and this plan has none (--fix pp=2 asks for one)\n";
+           " is for a pipeline, and this plan has none (fix pp above 1 to ask for one)\n";
   out += "step    " + rates(cost) + "\n        of the peak of " + short_text(cost.peak_flops / 1e12) +
          " TFLOP/s in " + std::string(precision_name(options.run.precision)) + "; four of five " +
          (!options.program             ? "published runs"

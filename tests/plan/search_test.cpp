@@ -302,7 +302,7 @@ TEST_CASE("a fixed number of stages per rank is kept, and many are found where t
   CHECK_FALSE(search(gpt, cluster, run, {.pp = 1, .chunks = 8}).found());
   CHECK_FALSE(search(gpt, cluster, run, {.pp = 16, .chunks = 7}).found()); // 112 of 98 stages
   CHECK_FALSE(search(gpt, cluster, run, {.chunks = 8, .schedule = PlanSchedule::zb_v}).found());
-  CHECK_FALSE(Searches(dense).need_no_pipeline({sixteen, small_batch}, {.chunks = 2}));
+  CHECK_FALSE(Searches(dense).needs_no_pipeline({sixteen, small_batch}, {.chunks = 2}));
   // 126 layers, embedding and output matrix are 16 x 8 stages.
   const Plan deep = search(*find_model("llama-3.1-405b"), cluster_of(chip::h100, 1024), {256, 8192},
                            {.tp = 8, .pp = 16, .chunks = 8});
@@ -585,7 +585,7 @@ TEST_CASE("the saving from more of a resource is a share of the time", "[search]
       }
 }
 
-TEST_CASE("need_no_pipeline agrees with a complete search, whether that is known or not", "[search]") {
+TEST_CASE("needs_no_pipeline agrees with a complete search, whether that is known or not", "[search]") {
   int without = 0, with = 0;
   for (const ModelSpec& model : {dense, experts})
     for (const double network : {1e9, 5e9, 50e9})
@@ -601,13 +601,13 @@ TEST_CASE("need_no_pipeline agrees with a complete search, whether that is known
             CAPTURE(known);
             if (known)
               REQUIRE(searches.of({cluster, run}, {.tolerance = tolerance}).best.problem == best.problem);
-            CHECK(searches.need_no_pipeline({cluster, run}, {.tolerance = tolerance}) == none);
+            CHECK(searches.needs_no_pipeline({cluster, run}, {.tolerance = tolerance}) == none);
           }
           ++(none ? without : with);
         }
   CHECK(without > 0);
   CHECK(with > 0);
-  CHECK_FALSE(Searches(dense).need_no_pipeline({sixteen, small_batch}, {.pp = 2}));
+  CHECK_FALSE(Searches(dense).needs_no_pipeline({sixteen, small_batch}, {.pp = 2}));
 }
 
 TEST_CASE("at the end of a pipeline's range the plan has none, and just before it has one", "[search]") {

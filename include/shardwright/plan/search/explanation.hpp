@@ -134,7 +134,7 @@ template <class Candidates>
                                                          Resource resource, double most = 256,
                                                          const SearchSpace& space = {}) {
   return detail::least_factor(now, resource, most,
-                              [&](const Situation& at) { return searches.need_no_pipeline(at, space); });
+                              [&](const Situation& at) { return searches.needs_no_pipeline(at, space); });
 }
 
 /// @brief The smallest factor of a resource at which there is a plan at all, within 2%; nothing if there is

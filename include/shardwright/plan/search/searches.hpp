@@ -48,7 +48,7 @@ public:
   /// Takes less time than a search if it has one, unless that search has run: the plans without are searched
   /// first, and the search of all plans ends at the first plan that is faster than these by more than the
   /// tolerance.
-  [[nodiscard]] bool need_no_pipeline(const Situation& at, const SearchSpace& space = {}) {
+  [[nodiscard]] bool needs_no_pipeline(const Situation& at, const SearchSpace& space = {}) {
     constexpr std::int64_t at_once = 256; // evaluations
     if ((space.pp && *space.pp != 1) || space.chunks.value_or(1) > 1)
       return false;

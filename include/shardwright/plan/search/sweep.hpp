@@ -137,7 +137,7 @@ namespace detail {
   if (is_continuous(resource))
     out.pipeline_ends =
         detail::begins_to_hold(factors[flat_from - 1], factors[flat_from], [&](double factor) {
-          return searches.need_no_pipeline(with_more(now.cluster, now.run, resource, factor), space);
+          return searches.needs_no_pipeline(with_more(now.cluster, now.run, resource, factor), space);
         });
   return out;
 }
