@@ -25,11 +25,11 @@ constexpr double gather_seconds(const ClusterSpec& cluster, const AxisGroup& axi
                                 const LinkEfficiency& efficiency = {}) {
   detail::MergedGroup group;
   group.add(axis);
-  return detail::gather_time({cluster, efficiency}, group.all()).seconds(bytes);
+  return detail::group_time({cluster, efficiency}, group.all()).seconds(bytes);
 }
 constexpr double all_to_all_seconds(const ClusterSpec& cluster, const AxisGroup& axis, double bytes,
                                     const TokenCopies& copies) {
-  return detail::all_to_all_time({cluster, {}}, std::span(&axis, 1), copies).seconds(bytes);
+  return detail::group_time({cluster, LinkEfficiency{}}, std::span(&axis, 1), &copies).seconds(bytes);
 }
 
 constexpr TorusSpan torus_span(const AxisGroup& axis, double chips, int dimensions) {
@@ -61,7 +61,7 @@ TEST_CASE("a group is in a domain completely, or with as many members as fit", "
         continue;
       const AxisGroup axis{extent, stride};
       double members = 1, in_first = 1;
-      detail::for_each_level({cluster, {}}, std::span(&axis, 1), extent,
+      detail::for_each_level({cluster, LinkEfficiency{}}, std::span(&axis, 1), extent,
                              [&](const detail::GroupLevel& level) {
                                in_first = level.inside == 1 ? level.parts : in_first;
                                members *= level.parts;
@@ -119,7 +119,7 @@ TEST_CASE("outside its domain a gather takes longer, the more domains it spans",
   const ClusterSpec cluster = cluster_of(chip::h100, 1024);
   const auto per_byte = [&](double ranks, double falls) {
     const AxisGroup group{ranks, 1};
-    return detail::gather_time({cluster, {1, 1, falls}}, {&group, 1}).per_byte;
+    return detail::group_time({cluster, LinkEfficiency{1, 1, falls}}, {&group, 1}).per_byte;
   };
   CHECK(per_byte(8, 0.1) == per_byte(8, 0));
   CHECK(per_byte(16, 0.1) == Approx(1.1 * per_byte(16, 0)));

@@ -428,10 +428,11 @@ TEST_CASE("the inner axes of an order are neighbours", "[search]") {
   STATIC_REQUIRE(plan_order(PlanAxis::tp, PlanAxis::cp, PlanAxis::dp, PlanAxis::pp) == PlanOrder::usual);
   PlanConfiguration plan{.tp = 2, .cp = 4, .pp = 8, .dp = 16};
   plan.order = order(PlanAxis::pp, PlanAxis::dp, PlanAxis::tp, PlanAxis::cp);
-  CHECK(plan.stride(PlanAxis::pp) == 1);
-  CHECK(plan.stride(PlanAxis::dp) == 8);
-  CHECK(plan.stride(PlanAxis::tp) == 8 * 16);
-  CHECK(plan.stride(PlanAxis::cp) == 8 * 16 * 2);
+  const detail::PlacedAxes placed(plan);
+  CHECK(placed[PlanAxis::pp].stride == 1);
+  CHECK(placed[PlanAxis::dp].stride == 8);
+  CHECK(placed[PlanAxis::tp].stride == 8 * 16);
+  CHECK(placed[PlanAxis::cp].stride == 8 * 16 * 2);
   CHECK(plan_text(plan).ends_with(" order=pp,dp,tp,cp"));
   // With a pipeline inside a node of eight, its sends go over NVLink, and tensor parallelism over the ports.
   const ClusterSpec cluster = cluster_of(chip::h100, 1024);

@@ -5,6 +5,7 @@
 /// @brief Time of a collective over a mesh axis that spans several domains of a cluster.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/calibration.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 #include <shardwright/plan/spec/model.hpp>
 
@@ -207,6 +208,10 @@ struct GroupLevel {
     }
     return sent / bandwidth;
   }
+  /// Of an all-to-all of tokens' copies or, without any, of a gather over `ranks`.
+  [[nodiscard]] constexpr double per_byte(double ranks, const TokenCopies* copies) const noexcept {
+    return copies != nullptr ? all_to_all_per_byte(*copies) : gather_per_byte(ranks);
+  }
 };
 
 /// The links of a cluster at the rates that collectives achieve, with the sides of its tori.
@@ -215,11 +220,19 @@ struct ClusterLinks {
   LinkEfficiency efficiency;
   std::array<double, ClusterSpec::most_domains> sides{};
 
+  constexpr ClusterLinks(const ClusterSpec& of_cluster, const SharedCalibration& shared) noexcept
+      : ClusterLinks(of_cluster,
+                     LinkEfficiency{shared.scale_up, shared.scale_out, shared.falls, shared.start_seconds}) {}
   constexpr ClusterLinks(const ClusterSpec& of_cluster, const LinkEfficiency& achieved) noexcept
       : cluster(of_cluster), efficiency(achieved) {
     for (std::size_t level = 0; level < static_cast<std::size_t>(cluster.domain_count); ++level)
       if (const DomainSpec& domain = cluster.domains[level]; domain.torus_dimensions > 0)
         sides[level] = torus_side(static_cast<double>(domain.chips), domain.torus_dimensions);
+  }
+
+  /// Of the bandwidth of a domain, the fraction that collectives achieve.
+  [[nodiscard]] constexpr double achieved(int level) const noexcept {
+    return level == 0 ? efficiency.scale_up : efficiency.scale_out;
   }
 };
 
@@ -253,7 +266,7 @@ constexpr void for_each_level(const ClusterLinks& of, std::span<const AxisGroup>
     GroupLevel out{level,
                    inside,
                    parts,
-                   domain.bandwidth * (level == 0 ? of.efficiency.scale_up : of.efficiency.scale_out),
+                   domain.bandwidth * of.achieved(level),
                    1,
                    0,
                    domain.latency_seconds,
@@ -271,13 +284,22 @@ constexpr void for_each_level(const ClusterLinks& of, std::span<const AxisGroup>
   }
 }
 
-/// The time of a collective of a group whose slowest level takes `per_byte_at(GroupLevel)`.
-template <class PerByteAt>
-[[nodiscard]] constexpr MessageTime time_of(const ClusterLinks& cluster, std::span<const AxisGroup> group,
-                                            double ranks, const PerByteAt& per_byte_at) noexcept {
+/// Time of a collective of a group: of an all-to-all of tokens' copies, whose bytes are per rank, or without
+/// copies of a gather, whose bytes are those of all ranks together.
+///
+/// An all-gather and a reduce-scatter take as long; an all-reduce takes twice as long. All groups of an axis
+/// take as long as the one with the fewest members in some domain. Behind switches a gather of B bytes over N
+/// ranks is a set of rings: (N - 1) / N B pass each of their edges, including those between domains, whose M
+/// members have a port each, so the gather takes B max_i (N - 1) / (N M_i W_i). On a torus it runs dimension
+/// by dimension: B max_i (D_i - 1) / (D_i M_i W_i) over D_i domains at level i. A ring of ranks in several
+/// domains takes N - 1 steps, each as slow as the slowest edge.
+/// @param group axes with extents above 1, none of which continues another
+[[nodiscard]] constexpr MessageTime group_time(const ClusterLinks& cluster, std::span<const AxisGroup> group,
+                                               const TokenCopies* copies = nullptr) noexcept {
+  const double ranks = ranks_of(group);
   MessageTime out;
   for_each_level(cluster, group, ranks, [&](const GroupLevel& level) {
-    out.per_byte = std::max(out.per_byte, per_byte_at(level));
+    out.per_byte = std::max(out.per_byte, level.per_byte(ranks, copies));
     out.latency_seconds += (level.parts - 1) * level.latency_seconds;
     out.leaves = level.domain > 0;
   });
@@ -285,51 +307,15 @@ template <class PerByteAt>
   return out;
 }
 
-/// An all-gather or a reduce-scatter of bytes in total; an all-reduce takes twice as long.
-///
-/// All groups of an axis take as long as the one with the fewest members in some domain. Behind switches a
-/// gather of B bytes over N ranks is a set of rings: (N - 1) / N B pass each of their edges, including those
-/// between domains, whose M members have a port each, so the gather takes B max_i (N - 1) / (N M_i W_i). On a
-/// torus it runs dimension by dimension: B max_i (D_i - 1) / (D_i M_i W_i) over D_i domains at level i. A
-/// ring of ranks in several domains takes N - 1 steps, each as slow as the slowest edge.
-/// @param group axes with extents above 1, none of which continues another
-[[nodiscard]] constexpr MessageTime gather_time(const ClusterLinks& cluster,
-                                                std::span<const AxisGroup> group) noexcept {
-  const double ranks = ranks_of(group);
-  return time_of(cluster, group, ranks,
-                 [ranks](const GroupLevel& level) { return level.gather_per_byte(ranks); });
-}
-/// An all-to-all of bytes per rank.
-[[nodiscard]] constexpr MessageTime all_to_all_time(const ClusterLinks& cluster,
-                                                    std::span<const AxisGroup> group,
-                                                    const TokenCopies& copies) noexcept {
-  return time_of(cluster, group, ranks_of(group),
-                 [&copies](const GroupLevel& level) { return level.all_to_all_per_byte(copies); });
-}
-
-/// The fractions of a chip's links that a group uses at each level if the slowest level, of `slowest`, is
-/// always busy.
-template <class PerByteAt>
-[[nodiscard]] constexpr LinkShares shares_of(const ClusterLinks& cluster, std::span<const AxisGroup> group,
-                                             const MessageTime& slowest,
-                                             const PerByteAt& per_byte_at) noexcept {
+/// The fractions of a chip's links that such a collective uses at each level if the slowest is always busy.
+[[nodiscard]] constexpr LinkShares group_shares(const ClusterLinks& cluster, std::span<const AxisGroup> group,
+                                                const TokenCopies* copies = nullptr) noexcept {
+  const double ranks = ranks_of(group), slowest = group_time(cluster, group, copies).per_byte;
   LinkShares shares{};
-  for_each_level(cluster, group, ranks_of(group), [&](const GroupLevel& level) {
-    shares[static_cast<std::size_t>(level.domain)] = per_byte_at(level) / slowest.per_byte * level.used;
+  for_each_level(cluster, group, ranks, [&](const GroupLevel& level) {
+    shares[static_cast<std::size_t>(level.domain)] = level.per_byte(ranks, copies) / slowest * level.used;
   });
   return shares;
-}
-[[nodiscard]] constexpr LinkShares gather_shares(const ClusterLinks& cluster,
-                                                 std::span<const AxisGroup> group) noexcept {
-  const double ranks = ranks_of(group);
-  return shares_of(cluster, group, gather_time(cluster, group),
-                   [ranks](const GroupLevel& level) { return level.gather_per_byte(ranks); });
-}
-[[nodiscard]] constexpr LinkShares all_to_all_shares(const ClusterLinks& cluster,
-                                                     std::span<const AxisGroup> group,
-                                                     const TokenCopies& copies) noexcept {
-  return shares_of(cluster, group, all_to_all_time(cluster, group, copies),
-                   [&copies](const GroupLevel& level) { return level.all_to_all_per_byte(copies); });
 }
 
 } // namespace detail

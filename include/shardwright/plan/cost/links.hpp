@@ -22,23 +22,32 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief The links for every kind of traffic in a plan.
-struct PlanLinks {
-  MessageTime tensor{};      ///< Gathers over tp.
-  MessageTime context{};     ///< Gathers over cp.
-  MessageTime expert{};      ///< All-to-alls over ep.
-  MessageTime pipeline{};    ///< A send to the next stage, averaged over the stages.
-  MessageTime data{};        ///< Gathers over dp and cp, of everything except the experts.
-  MessageTime copies{};      ///< Gathers over ranks that hold the same parts of these (HSDP).
-  MessageTime expert_data{}; ///< Gathers over the ranks that hold copies of an expert.
+/// @brief A value for every group of a plan's ranks, by the traffic that it has.
+template <class Value> struct PlanGroups {
+  Value tensor{};      ///< Gathers over tp.
+  Value context{};     ///< Gathers over cp.
+  Value expert{};      ///< All-to-alls over ep.
+  Value pipeline{};    ///< A send to the next stage, averaged over the stages.
+  Value data{};        ///< Gathers over dp and cp, of everything except the experts.
+  Value copies{};      ///< Gathers over ranks that hold the same parts of these (HSDP).
+  Value expert_data{}; ///< Gathers over the ranks that hold copies of an expert.
 
-  [[nodiscard]] constexpr bool no_worse_than(const PlanLinks& other) const noexcept {
+  [[nodiscard]] constexpr bool no_worse_than(const PlanGroups& other) const noexcept {
     return tensor.no_worse_than(other.tensor) && context.no_worse_than(other.context) &&
            expert.no_worse_than(other.expert) && pipeline.no_worse_than(other.pipeline) &&
            data.no_worse_than(other.data) && copies.no_worse_than(other.copies) &&
            expert_data.no_worse_than(other.expert_data);
   }
 };
+
+/// @brief The links for every kind of traffic in a plan.
+using PlanLinks = PlanGroups<MessageTime>;
+
+/// @brief Copies of a token that are sent to routed experts.
+[[nodiscard]] constexpr TokenCopies copies_of(const ModelSpec& model, const RunSpec& run) noexcept {
+  return {model.experts.active, model.experts.groups, model.experts.all_groups,
+          run.dispatch == ExpertDispatch::fused};
+}
 
 namespace detail {
 
@@ -97,42 +106,43 @@ constexpr void for_each_hop(const ClusterSpec& cluster, const AxisGroup& axis,
 }
 
 /// A hop between neighbours, averaged over all of a group.
-[[nodiscard]] constexpr MessageTime mean_hop(const ClusterSpec& cluster, const AxisGroup& axis,
-                                             const LinkEfficiency& efficiency) noexcept {
+[[nodiscard]] constexpr MessageTime mean_hop(const ClusterLinks& of, const AxisGroup& axis) noexcept {
   MessageTime out;
-  for_each_hop(cluster, axis, [&](int level, double share) {
-    const DomainSpec& domain = cluster.domains[static_cast<std::size_t>(level)];
-    out.per_byte += share / (domain.bandwidth * (level == 0 ? efficiency.scale_up : efficiency.scale_out));
+  for_each_hop(of.cluster, axis, [&](int level, double share) {
+    const DomainSpec& domain = of.cluster.domains[static_cast<std::size_t>(level)];
+    out.per_byte += share / (domain.bandwidth * of.achieved(level));
     out.latency_seconds += share * domain.latency_seconds;
   });
   return out;
 }
 
 /// Computes the values for the groups of experts and of their copies.
-template <class Out, class Gather, class AllToAll>
-constexpr void add_expert_groups(Out& out, const PlanConfiguration& plan, const PlacedAxes& placed,
-                                 const Gather& gather, const AllToAll& all_to_all) noexcept {
-  const std::int64_t copies = plan.expert_dp();
-  const SplitGroups split = split_stage(plan, placed, plan.experts_outside ? copies : plan.ep);
+template <class Value, class Collective>
+constexpr void add_expert_groups(PlanGroups<Value>& out, const PlanConfiguration& plan,
+                                 const PlacedAxes& placed, const TokenCopies& copies,
+                                 const Collective& collective) noexcept {
+  const std::int64_t ranks = plan.expert_dp();
+  const SplitGroups split = split_stage(plan, placed, plan.experts_outside ? ranks : plan.ep);
   if (plan.ep > 1)
-    out.expert = all_to_all((plan.experts_outside ? split.outer : split.inner).all());
-  if (copies > 1)
-    out.expert_data = gather((plan.experts_outside ? split.inner : split.outer).all());
+    out.expert = collective((plan.experts_outside ? split.outer : split.inner).all(), &copies);
+  if (ranks > 1)
+    out.expert_data = collective((plan.experts_outside ? split.inner : split.outer).all(), nullptr);
 }
 
-/// Computes a value for every group of a plan: `gather` and `all_to_all` of ranks over axes, `hop` along an
-/// axis.
-template <class Out, class Gather, class AllToAll, class Hop>
-[[nodiscard]] constexpr Out of_plan_groups(const PlanConfiguration& plan, const TokenCopies& copies,
-                                           const Gather& gather, const AllToAll& all_to_all,
-                                           const Hop& hop) noexcept {
+/// Computes a value for every group of a plan: `collective(group, copies)` as `group_time` takes them, and
+/// `hop` along an axis.
+template <class Value, class Collective, class Hop>
+[[nodiscard]] constexpr PlanGroups<Value>
+of_plan_groups(const PlanConfiguration& plan, const TokenCopies& copies, const Collective& collective,
+               const Hop& hop) noexcept {
   const PlacedAxes placed(plan);
-  const auto along = [&](PlanAxis axis) { return std::span<const AxisGroup>(&placed[axis], 1); };
-  Out out;
+  const auto gather = [&](std::span<const AxisGroup> group) { return collective(group, nullptr); };
+  const auto along = [&](PlanAxis axis) { return gather({&placed[axis], 1}); };
+  PlanGroups<Value> out;
   if (plan.tp > 1)
-    out.tensor = gather(along(PlanAxis::tp));
+    out.tensor = along(PlanAxis::tp);
   if (plan.cp > 1)
-    out.context = gather(along(PlanAxis::cp));
+    out.context = along(PlanAxis::cp);
   if (plan.pp > 1)
     out.pipeline = hop(placed[PlanAxis::pp]);
   if (plan.shard_ranks > 0) {
@@ -142,7 +152,7 @@ template <class Out, class Gather, class AllToAll, class Hop>
     if (split.outer.count > 0)
       out.copies = gather(split.outer.all());
   } else if (plan.cp == 1 && plan.dp > 1) {
-    out.data = gather(along(PlanAxis::dp));
+    out.data = along(PlanAxis::dp);
   } else if (static_cast<std::int64_t>(plan.dp) * plan.cp > 1) {
     const bool context_first = placed[PlanAxis::cp].stride < placed[PlanAxis::dp].stride;
     MergedGroup data;
@@ -151,80 +161,46 @@ template <class Out, class Gather, class AllToAll, class Hop>
     out.data = gather(data.all());
   }
   if (copies.experts > 0)
-    add_expert_groups(out, plan, placed, gather, all_to_all);
+    add_expert_groups(out, plan, placed, copies, collective);
   return out;
 }
 
-} // namespace detail
-
-/// @brief Copies of a token that are sent to routed experts.
-[[nodiscard]] constexpr TokenCopies copies_of(const ModelSpec& model, const RunSpec& run) noexcept {
-  return {model.experts.active, model.experts.groups, model.experts.all_groups,
-          run.dispatch == ExpertDispatch::fused};
+[[nodiscard]] constexpr auto times_in(const ClusterLinks& cluster) noexcept {
+  return [&cluster](std::span<const AxisGroup> group, const TokenCopies* copies) {
+    return group_time(cluster, group, copies);
+  };
 }
-
-namespace detail {
 
 [[nodiscard]] constexpr PlanLinks plan_links(const ClusterLinks& cluster, const PlanConfiguration& plan,
                                              const TokenCopies& copies) noexcept {
-  return of_plan_groups<PlanLinks>(
-      plan, copies, [&](std::span<const AxisGroup> group) { return gather_time(cluster, group); },
-      [&](std::span<const AxisGroup> group) { return all_to_all_time(cluster, group, copies); },
-      [&](const AxisGroup& axis) { return mean_hop(cluster.cluster, axis, cluster.efficiency); });
+  return of_plan_groups<MessageTime>(plan, copies, times_in(cluster),
+                                     [&](const AxisGroup& axis) { return mean_hop(cluster, axis); });
 }
 
 /// The same links, except those of experts and their copies, which are in other places.
 [[nodiscard]] constexpr PlanLinks with_experts_of(PlanLinks links, const ClusterLinks& cluster,
                                                   const PlanConfiguration& plan,
                                                   const TokenCopies& copies) noexcept {
-  add_expert_groups(
-      links, plan, PlacedAxes(plan),
-      [&](std::span<const AxisGroup> group) { return gather_time(cluster, group); },
-      [&](std::span<const AxisGroup> group) { return all_to_all_time(cluster, group, copies); });
+  add_expert_groups(links, plan, PlacedAxes(plan), copies, times_in(cluster));
   return links;
 }
 
-} // namespace detail
-
-/// @brief The links of a plan.
-/// @param copies of a token that are sent to experts.
-[[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
-                                             const TokenCopies& copies,
-                                             const SharedCalibration& shared) noexcept {
-  return detail::plan_links(
-      {cluster, {shared.scale_up, shared.scale_out, shared.falls, shared.start_seconds}}, plan, copies);
-}
-
-namespace detail {
-
 /// The fractions of a chip's links that each kind of traffic in a plan uses.
-struct PlanShares {
-  LinkShares tensor{}, context{}, expert{}, pipeline{}, data{}, copies{}, expert_data{};
-};
-
-[[nodiscard]] constexpr PlanShares plan_shares(const ClusterSpec& cluster, const PlanConfiguration& plan,
-                                               const TokenCopies& copies,
-                                               const SharedCalibration& shared) noexcept {
-  const LinkEfficiency efficiency{shared.scale_up, shared.scale_out, shared.falls, shared.start_seconds};
-  const ClusterLinks achieved(cluster, efficiency);
-  return of_plan_groups<PlanShares>(
-      plan, copies, [&](std::span<const AxisGroup> group) { return gather_shares(achieved, group); },
-      [&](std::span<const AxisGroup> group) { return all_to_all_shares(achieved, group, copies); },
+[[nodiscard]] constexpr PlanGroups<LinkShares>
+plan_shares(const ClusterLinks& of, const PlanConfiguration& plan, const TokenCopies& copies) noexcept {
+  return of_plan_groups<LinkShares>(
+      plan, copies,
+      [&](std::span<const AxisGroup> group, const TokenCopies* to) { return group_shares(of, group, to); },
       [&](const AxisGroup& axis) {
-        const double mean = mean_hop(cluster, axis, efficiency).per_byte;
+        const double mean = mean_hop(of, axis).per_byte;
         LinkShares out{};
-        for_each_hop(cluster, axis, [&](int level, double share) {
+        for_each_hop(of.cluster, axis, [&](int level, double share) {
           const auto at = static_cast<std::size_t>(level);
-          out[at] = share / mean / cluster.domains[at].bandwidth /
-                    (level == 0 ? efficiency.scale_up : efficiency.scale_out);
+          out[at] = share / mean / of.cluster.domains[at].bandwidth / of.achieved(level);
         });
         return out;
       });
 }
-
-} // namespace detail
-
-namespace detail {
 
 /// The largest fraction of the links of a torus with sides of this many chips that a group along one axis
 /// uses: those of as many dimensions as its extent fills and, if it begins within a dimension, part of those
@@ -288,6 +264,14 @@ namespace detail {
 }
 
 } // namespace detail
+
+/// @brief The links of a plan.
+/// @param copies of a token that are sent to experts.
+[[nodiscard]] constexpr PlanLinks plan_links(const ClusterSpec& cluster, const PlanConfiguration& plan,
+                                             const TokenCopies& copies,
+                                             const SharedCalibration& shared) noexcept {
+  return detail::plan_links({cluster, shared}, plan, copies);
+}
 
 /// @brief A bound on the links: no order of a plan's axes gives better ones.
 ///

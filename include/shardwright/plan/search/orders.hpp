@@ -43,8 +43,7 @@ struct SearchOrders {
     std::array<int, plan_order_count> seen{};
     int distinct = 0;
     const bool splits = plan.ep > 1 && plan.expert_dp() > 1;
-    const ClusterLinks achieved(cluster,
-                                {shared.scale_up, shared.scale_out, shared.falls, shared.start_seconds});
+    const ClusterLinks achieved(cluster, shared);
     for (int number = 0; number < plan_order_count; ++number) {
       plan.order = static_cast<PlanOrder>(number);
       if (space.order && *space.order != plan.order)

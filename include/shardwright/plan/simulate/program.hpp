@@ -94,7 +94,7 @@ public:
       : plan_(plan), shared_(calibration.shared),
         cost_(evaluate(model, cluster, run, plan, calibration)), out_{simulated_schedule(plan, run)} {
     const PlanLinks links = plan_links(cluster, plan, copies_of(model, run), shared_);
-    const PlanShares shares = plan_shares(cluster, plan, copies_of(model, run), shared_);
+    const PlanGroups<LinkShares> shares = plan_shares({cluster, shared_}, plan, copies_of(model, run));
     const LayerTraffic traffic = layer_traffic(model, cluster, run, plan, links, shared_);
     const RankComputation computed = rank_computation(model, cluster, run, plan, calibration);
     links_ = {shares.tensor, shares.context, shares.expert};

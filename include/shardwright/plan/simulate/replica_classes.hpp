@@ -7,6 +7,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/plan/cost/collective_time.hpp>
+#include <shardwright/plan/cost/links.hpp>
 #include <shardwright/plan/simulate/simulation.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
@@ -57,8 +58,9 @@ struct ReplicaShape {
 [[nodiscard]] inline ReplicaShape replica_shape(const ClusterSpec& cluster, const PlanConfiguration& plan) {
   ReplicaShape out;
   out.stages = plan.pp;
-  out.stage_stride = static_cast<std::int64_t>(plan.stride(PlanAxis::pp));
-  out.data_stride = static_cast<std::int64_t>(plan.stride(PlanAxis::dp));
+  const PlacedAxes placed(plan);
+  out.stage_stride = static_cast<std::int64_t>(placed[PlanAxis::pp].stride);
+  out.data_stride = static_cast<std::int64_t>(placed[PlanAxis::dp].stride);
   out.data_ranks = plan.dp;
   // Experts, or their copies, are distributed over the innermost ranks of a stage, some of which are data
   // ranks.
@@ -75,8 +77,7 @@ struct ReplicaShape {
   out.cell_chips = static_cast<std::int64_t>(plan.tp) * plan.cp * out.each;
   const std::int64_t domain = cluster.domains[0].chips;
   const auto inside = [&](PlanAxis axis) {
-    return static_cast<std::int64_t>(
-        least_inside({static_cast<double>(plan.extent(axis)), plan.stride(axis)}, domain));
+    return static_cast<std::int64_t>(least_inside(placed[axis], domain));
   };
   const std::int64_t near = inside(PlanAxis::dp);
   out.block = out.scattered ? std::min(near, out.replicas) : std::max<std::int64_t>(1, near / out.each);

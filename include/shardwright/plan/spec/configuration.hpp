@@ -57,16 +57,6 @@ struct PlanConfiguration {
   [[nodiscard]] constexpr int extent(PlanAxis axis) const noexcept {
     return axis == PlanAxis::tp ? tp : axis == PlanAxis::cp ? cp : axis == PlanAxis::dp ? dp : pp;
   }
-  /// @brief Ranks between neighbours of an axis.
-  [[nodiscard]] constexpr double stride(PlanAxis axis) const noexcept {
-    double apart = 1;
-    for (const PlanAxis inner : axes_of(order)) {
-      if (inner == axis)
-        break;
-      apart *= extent(inner);
-    }
-    return apart;
-  }
   /// @brief Chips that it uses.
   [[nodiscard]] constexpr std::int64_t chips() const noexcept {
     return static_cast<std::int64_t>(tp) * cp * pp * dp;
