@@ -15,7 +15,6 @@
 #include <shardwright/io/read_text.hpp>
 #include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
-#include <shardwright/plan/spec/cluster_name.hpp>
 
 #include <nlohmann/json.hpp>
 

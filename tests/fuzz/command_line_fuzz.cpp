@@ -7,7 +7,7 @@
 #include <plan/options.hpp>
 #include <plan/simulation.hpp>
 #include <schedule_viewer/options.hpp>
-#include <shardwright/plan/spec/cluster_name.hpp>
+#include <shardwright/plan/spec/catalogue_names.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
 
 #include <sstream>

@@ -5,7 +5,6 @@
 
 #include <shardwright/plan/cost/model_size.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
-#include <shardwright/plan/spec/cluster_name.hpp>
 
 #include <string>
 

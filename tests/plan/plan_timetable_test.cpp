@@ -5,7 +5,6 @@
 #include <shardwright/plan/cost/timetable.hpp>
 #include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
-#include <shardwright/plan/spec/cluster_name.hpp>
 
 using namespace shardwright;
 

@@ -23,9 +23,9 @@ TEST_CASE("lists of recomputed operations are read as people write them", "[reco
   RecomputedOperations all;
   for (int i = 0; i < layer_operations; ++i) {
     const auto one = static_cast<LayerOperation>(i);
-    CHECK(find_operation(name_of(one)) == one);
+    CHECK(find_operations(name_of(one)) == RecomputedOperations{one});
     CHECK(!all.has(one));
-    all.add(one);
+    all.add({one});
     CHECK(all.has(one));
   }
   CHECK(find_operations(operations_text(all)) == all);

@@ -9,7 +9,6 @@
 #include <shardwright/plan/search/searches.hpp>
 #include <shardwright/plan/search/static_plan.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
-#include <shardwright/plan/spec/cluster_name.hpp>
 
 #include <array>
 #include <cmath>

@@ -6,7 +6,6 @@
 #include <shardwright/plan/search/explanation.hpp>
 #include <shardwright/plan/search/sweep.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
-#include <shardwright/plan/spec/cluster_name.hpp>
 
 #include <algorithm>
 #include <vector>

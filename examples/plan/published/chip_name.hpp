@@ -8,7 +8,6 @@
 #include <shardwright/plan/spec/catalogue_chips.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
-#include <shardwright/plan/spec/cluster_name.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -15,38 +15,16 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-/// Units of data sheets: dense peaks in TFLOP/s and 10^12 exponentials/s; memory in GB and GB/s; bandwidths
-/// in GB/s per chip and direction.
-struct SheetPeaks {
-  double bf16 = 0, fp8 = 0, fp4 = 0, exponentials = 0;
-};
-struct SheetMemory {
-  double gigabytes = 0, bandwidth = 0;
-};
-struct SheetDomain {
-  int chips = 0;
-  double bandwidth = 0;
-  int torus_dimensions = 0;
-};
-[[nodiscard]] constexpr ChipSpec of_sheet(std::string_view name, ChipGeneration generation,
-                                          const SheetPeaks& peaks, const SheetMemory& memory,
-                                          const SheetDomain& domain, double scale_out,
-                                          std::string_view source, double sustained = 1) {
-  constexpr double tera = 1e12, giga = 1e9;
-  return {name,
-          generation,
-          peaks.bf16 * tera,
-          peaks.fp8 * tera,
-          peaks.fp4 * tera,
-          memory.gigabytes * giga,
-          memory.bandwidth * giga,
-          domain.chips,
-          domain.bandwidth * giga,
-          scale_out * giga,
-          domain.torus_dimensions,
-          source,
-          sustained,
-          peaks.exponentials * tera};
+/// A chip whose figures are in the units of data sheets: dense peaks in TFLOP/s and 10^12 exponentials/s;
+/// memory in GB and GB/s; bandwidths in GB/s per chip and direction.
+[[nodiscard]] constexpr ChipSpec of_sheet(ChipSpec chip) noexcept {
+  for (double ChipSpec::*figure :
+       {&ChipSpec::peak_bf16, &ChipSpec::peak_fp8, &ChipSpec::peak_fp4, &ChipSpec::exponentials})
+    chip.*figure *= 1e12;
+  for (double ChipSpec::*figure : {&ChipSpec::memory_bytes, &ChipSpec::memory_bandwidth,
+                                   &ChipSpec::scale_up_bandwidth, &ChipSpec::scale_out_bandwidth})
+    chip.*figure *= 1e9;
+  return chip;
 }
 
 } // namespace detail
@@ -59,83 +37,70 @@ struct SheetDomain {
 /// Blackwell and 10.7 of Blackwell Ultra are from NVIDIA's article "Inside NVIDIA Blackwell Ultra: The Chip
 /// Powering the AI Factory Era" (developer.nvidia.com/blog, 2025), table "Attention acceleration (SFU EX2)".
 ///
-/// The last figure is how clocks under load are assumed to follow the power of the board over the usual one
-/// (700 W for Hopper, 1000 W for B200, 1200 W for GB200): the square root of the ratio for Hopper (500 W),
-/// itself for Blackwell (1100 W of B300, 1400 W of GB300). No source gives these exponents; they were chosen
-/// with published runs in sight.
+/// Rows are in the order of ChipSpec: peaks in bf16, fp8 and fp4, memory, scale-up domain, scale-out, torus;
+/// then source, sustained share of the peaks, and exponentials.
+///
+/// The sustained share is how clocks under load are assumed to follow the power of the board over the usual
+/// one (700 W for Hopper, 1000 W for B200, 1200 W for GB200): the square root of the ratio for Hopper (500
+/// W), itself for Blackwell (1100 W of B300, 1400 W of GB300). No source gives these exponents; they were
+/// chosen with published runs in sight.
 namespace chip {
 
+using detail::of_sheet;
+using enum ChipGeneration;
+
 /// @brief A chip of the catalogue, under its name in data sheets.
-inline constexpr ChipSpec a100_40 =
-    detail::of_sheet("A100-40GB-SXM", ChipGeneration::ampere, {312, 0, 0, 2.4}, {40, 1555}, {8, 300}, 25,
-                     "NVIDIA A100 data sheet, 2021");
-inline constexpr ChipSpec a100_80 =
-    detail::of_sheet("A100-80GB-SXM", ChipGeneration::ampere, {312, 0, 0, 2.4}, {80, 2039}, {8, 300}, 25,
-                     "NVIDIA A100 data sheet, 2021");
-inline constexpr ChipSpec h100 =
-    detail::of_sheet("H100-80GB-SXM", ChipGeneration::hopper, {989, 1979, 0, 3.9}, {80, 3350}, {8, 450}, 50,
-                     "NVIDIA H100 data sheet, 2023");
-inline constexpr ChipSpec h100_96 = detail::of_sheet(
-    "H100-96GB-HBM2e (500W)", ChipGeneration::hopper, {989, 1979, 0, 3.9}, {96, 2400}, {8, 450}, 50,
-    "github.com/pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md", 0.85);
-inline constexpr ChipSpec h800 =
-    detail::of_sheet("H800", ChipGeneration::hopper, {989, 1979, 0, 3.9}, {80, 3350}, {8, 200}, 50,
-                     "DeepSeek-V3, arXiv 2412.19437, section 3.1; arXiv 2505.09343, section 2");
-inline constexpr ChipSpec h200 = detail::of_sheet("H200", ChipGeneration::hopper, {989, 1979, 0, 3.9},
-                                                  {141, 4800}, {8, 450}, 50, "NVIDIA H200 data sheet, 2024");
-inline constexpr ChipSpec b200 =
-    detail::of_sheet("B200", ChipGeneration::blackwell, {2250, 4500, 9000, 5}, {180, 8000}, {8, 900}, 50,
-                     "NVIDIA DGX B200 data sheet, 2025");
-inline constexpr ChipSpec b300 =
-    detail::of_sheet("B300", ChipGeneration::blackwell, {2250, 4500, 13500, 10.7}, {288, 8000}, {8, 900}, 100,
-                     "NVIDIA DGX B300 data sheet, 2025", 1.1);
-inline constexpr ChipSpec gb200 =
-    detail::of_sheet("GB200 (NVL72)", ChipGeneration::blackwell, {2450, 4900, 9800, 5}, {186, 8000},
-                     {72, 900}, 50, "NVIDIA GB200 NVL72 data sheet, 2025");
-inline constexpr ChipSpec gb300 =
-    detail::of_sheet("GB300 (NVL72)", ChipGeneration::blackwell, {2450, 4900, 14700, 10.7}, {288, 8000},
-                     {72, 900}, 100, "NVIDIA GB300 NVL72 data sheet, 2025", 1.17);
-inline constexpr ChipSpec tpu_v4 =
-    detail::of_sheet("TPUv4", ChipGeneration::tpu, {275}, {32, 1228}, {4096, 270, 3}, 6.25,
-                     "cloud.google.com/tpu/docs/v4; links: jax-ml.github.io/scaling-book/tpus");
-inline constexpr ChipSpec tpu_v5e =
-    detail::of_sheet("TPUv5e", ChipGeneration::tpu, {197}, {16, 820}, {256, 180, 2}, 3.125,
-                     "cloud.google.com/tpu/docs/v5e; links: jax-ml.github.io/scaling-book/tpus");
-inline constexpr ChipSpec tpu_v5p =
-    detail::of_sheet("TPUv5p", ChipGeneration::tpu, {459}, {95, 2765}, {8960, 540, 3}, 6.25,
-                     "cloud.google.com/tpu/docs/v5p; links: jax-ml.github.io/scaling-book/tpus");
-inline constexpr ChipSpec tpu_v6e =
-    detail::of_sheet("TPUv6e", ChipGeneration::tpu, {918}, {32, 1640}, {256, 360, 2}, 6.25,
-                     "cloud.google.com/tpu/docs/v6e; links: jax-ml.github.io/scaling-book/tpus");
-inline constexpr ChipSpec tpu_7x = detail::of_sheet("TPU7x", ChipGeneration::tpu, {2307, 4614}, {192, 7380},
-                                                    {9216, 600, 3}, 12.5, "cloud.google.com/tpu/docs/tpu7x");
+// clang-format off
+inline constexpr ChipSpec a100_40 = of_sheet({"A100-40GB-SXM", ampere, 312, 0, 0, 40, 1555, 8, 300, 25, 0,
+  "NVIDIA A100 data sheet, 2021", 1, 2.4});
+inline constexpr ChipSpec a100_80 = of_sheet({"A100-80GB-SXM", ampere, 312, 0, 0, 80, 2039, 8, 300, 25, 0,
+  "NVIDIA A100 data sheet, 2021", 1, 2.4});
+inline constexpr ChipSpec h100 = of_sheet({"H100-80GB-SXM", hopper, 989, 1979, 0, 80, 3350, 8, 450, 50, 0,
+  "NVIDIA H100 data sheet, 2023", 1, 3.9});
+inline constexpr ChipSpec h100_96 = of_sheet({"H100-96GB-HBM2e (500W)", hopper, 989, 1979, 0, 96, 2400, 8,
+  450, 50, 0, "github.com/pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md", 0.85, 3.9});
+inline constexpr ChipSpec h800 = of_sheet({"H800", hopper, 989, 1979, 0, 80, 3350, 8, 200, 50, 0,
+  "DeepSeek-V3, arXiv 2412.19437, section 3.1; arXiv 2505.09343, section 2", 1, 3.9});
+inline constexpr ChipSpec h200 = of_sheet({"H200", hopper, 989, 1979, 0, 141, 4800, 8, 450, 50, 0,
+  "NVIDIA H200 data sheet, 2024", 1, 3.9});
+inline constexpr ChipSpec b200 = of_sheet({"B200", blackwell, 2250, 4500, 9000, 180, 8000, 8, 900, 50, 0,
+  "NVIDIA DGX B200 data sheet, 2025", 1, 5});
+inline constexpr ChipSpec b300 = of_sheet({"B300", blackwell, 2250, 4500, 13500, 288, 8000, 8, 900, 100, 0,
+  "NVIDIA DGX B300 data sheet, 2025", 1.1, 10.7});
+inline constexpr ChipSpec gb200 = of_sheet({"GB200 (NVL72)", blackwell, 2450, 4900, 9800, 186, 8000, 72, 900,
+  50, 0, "NVIDIA GB200 NVL72 data sheet, 2025", 1, 5});
+inline constexpr ChipSpec gb300 = of_sheet({"GB300 (NVL72)", blackwell, 2450, 4900, 14700, 288, 8000, 72, 900,
+  100, 0, "NVIDIA GB300 NVL72 data sheet, 2025", 1.17, 10.7});
+inline constexpr ChipSpec tpu_v4 = of_sheet({"TPUv4", tpu, 275, 0, 0, 32, 1228, 4096, 270, 6.25, 3,
+  "cloud.google.com/tpu/docs/v4; links: jax-ml.github.io/scaling-book/tpus"});
+inline constexpr ChipSpec tpu_v5e = of_sheet({"TPUv5e", tpu, 197, 0, 0, 16, 820, 256, 180, 3.125, 2,
+  "cloud.google.com/tpu/docs/v5e; links: jax-ml.github.io/scaling-book/tpus"});
+inline constexpr ChipSpec tpu_v5p = of_sheet({"TPUv5p", tpu, 459, 0, 0, 95, 2765, 8960, 540, 6.25, 3,
+  "cloud.google.com/tpu/docs/v5p; links: jax-ml.github.io/scaling-book/tpus"});
+inline constexpr ChipSpec tpu_v6e = of_sheet({"TPUv6e", tpu, 918, 0, 0, 32, 1640, 256, 360, 6.25, 2,
+  "cloud.google.com/tpu/docs/v6e; links: jax-ml.github.io/scaling-book/tpus"});
+inline constexpr ChipSpec tpu_7x = of_sheet({"TPU7x", tpu, 2307, 4614, 0, 192, 7380, 9216, 600, 12.5, 3,
+  "cloud.google.com/tpu/docs/tpu7x"});
 // Of AMD's chips, peaks are compute units x operations x clock; seven links join the eight of a node in
 // pairs.
-inline constexpr ChipSpec mi300x =
-    detail::of_sheet("MI300X", ChipGeneration::generic, {1307.4, 2614.9}, {192, 5300}, {8, 448}, 50,
-                     "AMD Instinct MI300X data sheet, 2023: 304 x 4096 x 2.1 GHz, links of 64 GB/s");
-inline constexpr ChipSpec mi325x =
-    detail::of_sheet("MI325X", ChipGeneration::generic, {1307.4, 2614.9}, {256, 6000}, {8, 448}, 50,
-                     "AMD Instinct MI325X data sheet, 2024: an MI300X with other memory");
-inline constexpr ChipSpec mi350x =
-    detail::of_sheet("MI350X", ChipGeneration::generic, {2306.9, 4613.7, 9227.5}, {288, 8000}, {8, 537.6}, 50,
-                     "AMD Instinct MI350X data sheet, 2025: an MI355X at 2.2 GHz");
-inline constexpr ChipSpec mi355x = detail::of_sheet(
-    "MI355X", ChipGeneration::generic, {2516.6, 5033.2, 10066.3}, {288, 8000}, {8, 537.6}, 50,
-    "AMD Instinct MI355X data sheet, 2025; Hot Chips 2025: 256 x 8192 x 2.4 GHz, links of 76.8 GB/s");
-inline constexpr ChipSpec gaudi_2 = detail::of_sheet(
-    "Gaudi2", ChipGeneration::generic, {432}, {96, 2460}, {8, 262.5}, 37.5,
-    "Intel at Hot Chips 2024; 21 of 24 ports of 100 Gbit/s inside a node, as docs.habana.ai says of Gaudi 3");
-inline constexpr ChipSpec gaudi_3 = detail::of_sheet(
-    "Gaudi3", ChipGeneration::generic, {1835, 1835}, {128, 3670}, {8, 525}, 75,
-    "Intel at Hot Chips 2024; docs.habana.ai, network configuration: 21 and 3 ports of 200 Gbit/s");
+inline constexpr ChipSpec mi300x = of_sheet({"MI300X", generic, 1307.4, 2614.9, 0, 192, 5300, 8, 448, 50, 0,
+  "AMD Instinct MI300X data sheet, 2023: 304 x 4096 x 2.1 GHz, links of 64 GB/s"});
+inline constexpr ChipSpec mi325x = of_sheet({"MI325X", generic, 1307.4, 2614.9, 0, 256, 6000, 8, 448, 50, 0,
+  "AMD Instinct MI325X data sheet, 2024: an MI300X with other memory"});
+inline constexpr ChipSpec mi350x = of_sheet({"MI350X", generic, 2306.9, 4613.7, 9227.5, 288, 8000, 8, 537.6,
+  50, 0, "AMD Instinct MI350X data sheet, 2025: an MI355X at 2.2 GHz"});
+inline constexpr ChipSpec mi355x = of_sheet({"MI355X", generic, 2516.6, 5033.2, 10066.3, 288, 8000, 8, 537.6,
+  50, 0, "AMD Instinct MI355X data sheet, 2025; Hot Chips 2025: 256 x 8192 x 2.4 GHz, links of 76.8 GB/s"});
+inline constexpr ChipSpec gaudi_2 = of_sheet({"Gaudi2", generic, 432, 0, 0, 96, 2460, 8, 262.5, 37.5, 0,
+  "Intel at Hot Chips 2024; 21 of 24 ports of 100 Gbit/s inside a node, as docs.habana.ai says of Gaudi 3"});
+inline constexpr ChipSpec gaudi_3 = of_sheet({"Gaudi3", generic, 1835, 1835, 0, 128, 3670, 8, 525, 75, 0,
+  "Intel at Hot Chips 2024; docs.habana.ai, network configuration: 21 and 3 ports of 200 Gbit/s"});
 // Four links of 48 GB/s and direction join the 16 chips of a trn1.32xlarge in a torus of 4 x 4.
-inline constexpr ChipSpec trainium_1 = detail::of_sheet(
-    "Trainium1", ChipGeneration::generic, {190}, {34.4, 820}, {16, 192, 2}, 6.25,
-    "awsdocs-neuron.readthedocs-hosted.com, Trainium, Trn1 and Trainium2 architecture: 384 GB/s both ways");
-inline constexpr ChipSpec trainium_2 =
-    detail::of_sheet("Trainium2", ChipGeneration::generic, {667, 1299}, {103.1, 2900}, {16, 512, 2}, 25,
-                     "awsdocs-neuron.readthedocs-hosted.com, Trainium2 and Trn2 architecture");
+inline constexpr ChipSpec trainium_1 = of_sheet({"Trainium1", generic, 190, 0, 0, 34.4, 820, 16, 192, 6.25, 2,
+  "awsdocs-neuron.readthedocs-hosted.com, Trainium, Trn1 and Trainium2 architecture: 384 GB/s both ways"});
+inline constexpr ChipSpec trainium_2 = of_sheet({"Trainium2", generic, 667, 1299, 0, 103.1, 2900, 16, 512, 25,
+  2, "awsdocs-neuron.readthedocs-hosted.com, Trainium2 and Trn2 architecture"});
+// clang-format on
 
 } // namespace chip
 

@@ -6,6 +6,7 @@
 
 #include <shardwright/core/config.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -25,20 +26,15 @@ inline constexpr int plan_order_count = 24;
 
 namespace detail {
 
-[[nodiscard]] constexpr auto all_plan_orders() noexcept {
+inline constexpr auto plan_orders = [] {
   std::array<std::array<PlanAxis, 4>, plan_order_count> orders{};
-  std::size_t count = 0;
-  for (int code = 0; code < 4 * 4 * 4 * 4; ++code) {
-    const std::array<int, 4> axes{code / 64, code / 16 % 4, code / 4 % 4, code % 4};
-    if (((1 << axes[0]) | (1 << axes[1]) | (1 << axes[2]) | (1 << axes[3])) != 15)
-      continue;
-    for (std::size_t i = 0; i < 4; ++i)
-      orders[count][i] = static_cast<PlanAxis>(axes[i]);
-    ++count;
+  std::array<PlanAxis, 4> axes{PlanAxis::tp, PlanAxis::cp, PlanAxis::dp, PlanAxis::pp};
+  for (std::array<PlanAxis, 4>& order : orders) {
+    order = axes;
+    std::next_permutation(axes.begin(), axes.end());
   }
   return orders;
-}
-inline constexpr auto plan_orders = all_plan_orders();
+}();
 
 } // namespace detail
 
@@ -50,11 +46,9 @@ inline constexpr auto plan_orders = all_plan_orders();
 /// @brief The order with these axes from inner to outer; each must occur once.
 [[nodiscard]] constexpr PlanOrder plan_order(PlanAxis first, PlanAxis second, PlanAxis third,
                                              PlanAxis fourth) noexcept {
-  int number = 0;
-  while (number + 1 < plan_order_count &&
-         axes_of(static_cast<PlanOrder>(number)) != std::array<PlanAxis, 4>{first, second, third, fourth})
-    ++number;
-  return static_cast<PlanOrder>(number);
+  const std::array<PlanAxis, 4> order{first, second, third, fourth};
+  const auto* const found = std::find(detail::plan_orders.begin(), detail::plan_orders.end(), order);
+  return static_cast<PlanOrder>(found - detail::plan_orders.begin());
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

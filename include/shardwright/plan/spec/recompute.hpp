@@ -65,14 +65,10 @@ struct RecomputedOperations {
   constexpr RecomputedOperations() noexcept = default;
   constexpr RecomputedOperations(std::initializer_list<LayerOperation> operations) noexcept {
     for (const LayerOperation one : operations)
-      add(one);
+      bits = static_cast<std::uint16_t>(bits | 1U << static_cast<unsigned>(one));
   }
-  constexpr void add(LayerOperation operation) noexcept {
-    bits = static_cast<std::uint16_t>(bits | 1U << static_cast<unsigned>(operation));
-  }
-  constexpr void remove(LayerOperation operation) noexcept {
-    bits = static_cast<std::uint16_t>(bits & ~(1U << static_cast<unsigned>(operation)));
-  }
+  constexpr void add(const RecomputedOperations& others) noexcept { bits |= others.bits; }
+  constexpr void remove(const RecomputedOperations& others) noexcept { bits &= ~others.bits; }
   [[nodiscard]] constexpr bool has(LayerOperation operation) const noexcept {
     return (bits >> static_cast<unsigned>(operation) & 1U) != 0;
   }

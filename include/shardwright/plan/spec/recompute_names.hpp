@@ -18,58 +18,59 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief An operation by a name of `name_of`, or by one that Megatron-LM or its users use.
-[[nodiscard]] constexpr std::optional<LayerOperation> find_operation(std::string_view name) noexcept {
-  for (int i = 0; i < layer_operations; ++i)
-    if (name == name_of(static_cast<LayerOperation>(i)))
-      return static_cast<LayerOperation>(i);
-  constexpr std::array<std::pair<std::string_view, LayerOperation>, 8> others{
-      {{"core_attn", LayerOperation::attention},
-       {"attn", LayerOperation::attention},
-       {"layernorm", LayerOperation::norm},
-       {"norms", LayerOperation::norm},
-       {"moe_act", LayerOperation::activation},
-       {"activation", LayerOperation::activation},
-       {"feed_forward", LayerOperation::feed_forward},
-       {"experts", LayerOperation::experts}}};
-  for (const auto& [word, operation] : others)
-    if (name == word)
-      return operation;
-  return {};
-}
-
 namespace detail {
 
-/// Calls `function` with each name of a list with commas, plus signs or blanks between them, as long as it
-/// returns true; returns whether it always did, and there was a name.
-template <class Function>
-[[nodiscard]] constexpr bool for_each_name(std::string_view list, const Function& function) {
-  bool any = false;
+/// The value with a name in a table of pairs; nothing if the table lacks it.
+template <class Table>
+[[nodiscard]] constexpr auto value_of(const Table& table, std::string_view name) noexcept {
+  using Value = typename Table::value_type::second_type;
+  for (const auto& [known, value] : table)
+    if (known == name)
+      return std::optional<Value>(value);
+  return std::optional<Value>();
+}
+
+/// The operations of all names in a list, with commas, plus signs or blanks between them; nothing if
+/// `operations_of` knows none for one of them, or the list holds no name.
+template <class OperationsOf>
+[[nodiscard]] constexpr std::optional<RecomputedOperations>
+all_of_list(std::string_view list, const OperationsOf& operations_of) noexcept {
+  std::optional<RecomputedOperations> out;
   while (!list.empty()) {
     const std::size_t end = std::min(list.find_first_of(",+ "), list.size());
     if (const std::string_view name = list.substr(0, end); !name.empty()) {
-      if (!function(name))
-        return false;
-      any = true;
+      const std::optional<RecomputedOperations> of_name = operations_of(name);
+      if (!of_name)
+        return {};
+      out = out.value_or(RecomputedOperations{});
+      out->add(*of_name);
     }
     list.remove_prefix(std::min(end + 1, list.size()));
   }
-  return any;
+  return out;
 }
 
 } // namespace detail
 
-/// @brief The operations of a list, with commas, plus signs or blanks between their names; nothing if a name
-/// is unknown or there is none.
+/// @brief The operations of a list ("norm, act", "core_attn+mlp") by the names of `name_of`, or those that
+/// Megatron-LM and its users give them; nothing if one is unknown or there is none.
 [[nodiscard]] constexpr std::optional<RecomputedOperations> find_operations(std::string_view list) noexcept {
-  RecomputedOperations out;
-  const bool known = detail::for_each_name(list, [&out](std::string_view name) {
-    const std::optional<LayerOperation> one = find_operation(name);
-    if (one)
-      out.add(*one);
-    return one.has_value();
+  using enum LayerOperation;
+  constexpr std::array<std::pair<std::string_view, RecomputedOperations>, 8> others{
+      {{"core_attn", {attention}},
+       {"attn", {attention}},
+       {"layernorm", {norm}},
+       {"norms", {norm}},
+       {"moe_act", {activation}},
+       {"activation", {activation}},
+       {"feed_forward", {feed_forward}},
+       {"experts", {experts}}}};
+  return detail::all_of_list(list, [&](std::string_view name) {
+    for (int i = 0; i < layer_operations; ++i)
+      if (const auto one = static_cast<LayerOperation>(i); name == name_of(one))
+        return std::optional(RecomputedOperations{one});
+    return detail::value_of(others, name);
   });
-  return known ? std::optional(out) : std::nullopt;
 }
 
 /// @brief The operations that are run again if only these values of a layer are kept, by the names that
@@ -80,27 +81,27 @@ template <class Function>
 /// either.
 [[nodiscard]] constexpr std::optional<RecomputedOperations> find_kept(std::string_view list) noexcept {
   using enum LayerOperation;
+  constexpr std::array<std::pair<std::string_view, RecomputedOperations>, 11> saved{
+      {{"context", {attention}},
+       {"query_proj", {qkv_projections, latent_projections}},
+       {"qkv_proj", {qkv_projections, latent_projections}},
+       {"out_proj", {output_projection}},
+       {"mlpwi", {up_projections, experts}},
+       {"mlpwi_0", {up_projections, experts}},
+       {"mlpwi_1", {}},
+       {"mlpwo", {}},
+       {"key_proj", {}},
+       {"value_proj", {}},
+       {"decoder_layer_input", {}}}};
+  const std::optional<RecomputedOperations> kept =
+      detail::all_of_list(list, [&](std::string_view name) { return detail::value_of(saved, name); });
+  if (!kept)
+    return {};
   RecomputedOperations again{attention,          norm,          activation,
                              latent_projections, experts,       qkv_projections,
                              output_projection,  up_projections};
-  const bool known = detail::for_each_name(list, [&again](std::string_view name) {
-    if (name == "context") {
-      again.remove(attention);
-    } else if (name == "query_proj" || name == "qkv_proj") {
-      again.remove(qkv_projections);
-      again.remove(latent_projections);
-    } else if (name == "out_proj") {
-      again.remove(output_projection);
-    } else if (name == "mlpwi" || name == "mlpwi_0") {
-      again.remove(up_projections);
-      again.remove(experts);
-    } else {
-      return name == "decoder_layer_input" || name == "key_proj" || name == "value_proj" ||
-             name == "mlpwi_1" || name == "mlpwo";
-    }
-    return true;
-  });
-  return known ? std::optional(again) : std::nullopt;
+  again.remove(*kept);
+  return again;
 }
 
 /// @brief The operations that a policy of MaxText runs again (`remat_policy`), or those of a list of values
@@ -119,10 +120,7 @@ template <class Function>
        {"save_qkv_proj", "qkv_proj"},
        {"qkv_proj_offloaded", "qkv_proj"},
        {"save_out_proj", "out_proj"}}};
-  for (const auto& [policy, kept] : policies)
-    if (name == policy)
-      return find_kept(kept);
-  return {};
+  return find_kept(detail::value_of(policies, name).value_or(""));
 }
 
 /// @brief "norm+act", in the order of LayerOperation; empty if there are none.
