@@ -501,7 +501,8 @@ TEST_CASE("operations of published runs are those that their sources count", "[p
         find_model(row.text("model")) == nullptr ||
         row.text("flops_convention").find("assumes MHA") != std::string_view::npos)
       continue;
-    const double flops = evaluate(one.model, one.cluster, one.run, one.plan).non_causal_flops;
+    const double flops =
+        evaluate(one.model, one.cluster, one.run, one.plan).flops_of(FlopsConvention::non_causal).model;
     INFO(std::string(row.text("id")));
     CHECK(flops / (one.measured_seconds * *row.number("n_chips")) == Approx(*stated * 1e12).epsilon(0.005));
     ++compared;

@@ -116,8 +116,8 @@ std::vector<Row> read_rows(const std::vector<const char*>& paths) {
         if (!rate || guessed)
           continue;
         const StepCost cost = evaluate(row.run.model, row.run.cluster, row.run.run, row.run.plan);
-        const double flops =
-            cost.non_causal_flops + (run.text("mfu_kind") == "HFU" ? cost.non_causal_recomputed : 0);
+        const StepFlops& counted = cost.flops_of(FlopsConvention::non_causal);
+        const double flops = counted.model + (run.text("mfu_kind") == "HFU" ? counted.recomputed : 0);
         row.seconds = flops / (*rate * 1e12 * cost.chips);
       }
       rows.push_back(row);

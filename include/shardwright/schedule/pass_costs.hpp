@@ -17,6 +17,8 @@ struct PassCosts {
   double send = 0;       ///< From the moment when both ends are ready until the message has arrived.
   double overlapped = 0; ///< A forward and a backward pass overlapped; 0 means their sum.
 
+  /// @brief The three passes, one after the other.
+  [[nodiscard]] constexpr double sum() const noexcept { return forward + input_gradient + weight_gradient; }
   [[nodiscard]] constexpr double of(Pass pass) const noexcept {
     return pass == Pass::forward           ? forward
            : pass == Pass::input_gradient  ? input_gradient

@@ -190,7 +190,7 @@ struct FeedForwardSeconds {
                             rates.sides(latent.key_value_rank, a * (latent.plain_width + latent.value_width));
     out.matmul = rates.rows * products / rates.narrow;
   }
-  const double width = model.latent.used() ? model.latent.value_width : model.width_per_head();
+  const double width = model.value_width();
   const double output = model.attention_share() * rates.rows *
                         rates.sides(model.heads * width / plan.tp, model.hidden) / rates.narrow;
   if (again.has(LayerOperation::qkv_projections)) // those out of latents among them

@@ -40,8 +40,7 @@ namespace detail {
   if (again.has(LayerOperation::attention))
     flops += model.attention_layers() * attention_flops_per_pair(model) *
              attended_tokens(model, sequence, convention);
-  const double width = model.latent.used() ? model.latent.value_width : model.width_per_head();
-  const double output = width * model.heads * model.hidden;
+  const double output = static_cast<double>(model.value_width()) * model.heads * model.hidden;
   if (again.has(LayerOperation::qkv_projections))
     flops += 2 * model.attention_layers() * (size.attention_per_layer - output);
   if (again.has(LayerOperation::output_projection))
@@ -112,16 +111,12 @@ namespace detail {
     cost.problem = PlanProblem::out_of_memory;
 
   cost.tokens = static_cast<double>(run.tokens());
-  const auto flops = [&](FlopsConvention convention) {
-    return cost.tokens * flops_per_token(model, size, static_cast<double>(run.sequence_length), convention);
-  };
-  cost.causal_flops = flops(FlopsConvention::causal);
-  cost.non_causal_flops = flops(FlopsConvention::non_causal);
-  const auto recomputed = [&](double of_step, FlopsConvention convention) {
-    return detail::recomputed_flops(model, size, run, plan, cluster.chip.host(), of_step, convention);
-  };
-  cost.causal_recomputed = recomputed(cost.causal_flops, FlopsConvention::causal);
-  cost.non_causal_recomputed = recomputed(cost.non_causal_flops, FlopsConvention::non_causal);
+  for (const FlopsConvention convention : {FlopsConvention::causal, FlopsConvention::non_causal}) {
+    const double flops =
+        cost.tokens * flops_per_token(model, size, static_cast<double>(run.sequence_length), convention);
+    cost.flops[static_cast<std::size_t>(convention)] = {
+        flops, detail::recomputed_flops(model, size, run, plan, cluster.chip.host(), flops, convention)};
+  }
   cost.peak_flops = cluster.chip.peak(run.precision);
   return cost;
 }

@@ -16,27 +16,21 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
-/// Seconds of one microbatch on a stage: on average, on the fullest, on the last with the head; and of the
-/// weight gradient of the heaviest.
+/// Seconds of one microbatch on a stage: on average, on the fullest, on the last with the head.
 struct StageSeconds {
-  double mean = 0, fullest = 0, last = 0, weight = 0;
+  double mean = 0;
+  PassCosts of_fullest{0, 0, 0}, of_last{0, 0, 0}; ///< Without `reduction`.
   /// Time by which stages of the rank with the head are shorter than those of the fullest ranks.
   double beside_last = 0;
-  PassCosts of_fullest{0, 0, 0}, of_last{0, 0, 0}; ///< Without `reduction`.
-  double reduction = 0; ///< Of the gradients, after each microbatch's input gradients.
+  double reduction = 0; ///< Of the gradients, after each microbatch's input gradients; `mean` holds it.
 
-  constexpr void add_reduction(double seconds) noexcept {
-    mean += seconds;
-    fullest += seconds;
-    last += seconds;
-    reduction += seconds;
+  [[nodiscard]] constexpr double fullest() const noexcept { return of_fullest.sum() + reduction; }
+  [[nodiscard]] constexpr double last() const noexcept { return of_last.sum() + reduction; }
+  /// Of the weight gradient of the heaviest.
+  [[nodiscard]] constexpr double weight() const noexcept {
+    return (of_last.sum() > of_fullest.sum() ? of_last : of_fullest).weight_gradient;
   }
 };
-
-/// Fraction of the ranks that have one more layer than the others.
-[[nodiscard]] constexpr double uneven_share(const ModelSpec& model, const PlanConfiguration& plan) noexcept {
-  return static_cast<double>(model.stacked_layers() % plan.pp) / plan.pp;
-}
 
 /// Microbatches whose extra time on the last rank with one more layer does not lengthen the step, because the
 /// others wait at that time, too: in 1F1B, before the first backward pass reaches that rank and after its
@@ -56,13 +50,6 @@ struct StageSeconds {
 [[nodiscard]] constexpr bool ends_are_layers(const ModelSpec& model, const PlanConfiguration& plan) noexcept {
   const int stages = plan.pp * plan.chunks;
   return takes_chunks(plan.schedule) && model.stacked_layers() % stages == stages - 2;
-}
-
-/// Extra time of a stage with one more layer than others, compared with the mean stage.
-[[nodiscard]] constexpr double fullest_seconds(const ModelSpec& model, const PlanConfiguration& plan,
-                                               double microbatches, double longer) noexcept {
-  const double all = microbatches - 1;
-  return (all - std::min(all, idle_microbatches(model, plan))) * longer;
 }
 
 /// Time that the rank with the head waits for the fullest stages in the interleaved zero bubble: beside
@@ -86,7 +73,8 @@ struct StageSeconds {
   if (plan.pp <= 1)
     return 0;
   const double microbatches = microbatches_of(run, plan);
-  double last = stages.last, fullest = stages.fullest, of_last = microbatches - 1, waiting = 0;
+  double last = stages.last(), fullest = stages.fullest(), of_last = microbatches - 1, waiting = 0;
+  const double of_fullest = of_last - std::min(of_last, idle_microbatches(model, plan));
   if (plan.schedule == PlanSchedule::dual_pipe) { // a rank has stages from both ends
     const int layers = model.stacked_layers() / plan.pp, more = model.stacked_layers() % plan.pp;
     const double light = more == 0 ? fullest : fullest * layers / (layers + 1);
@@ -100,8 +88,7 @@ struct StageSeconds {
       last += early * stages.beside_last;
     of_last += early * (1 - 1.0 / plan.chunks);
   }
-  return std::max({0.0, of_last * (last - stages.mean) + waiting,
-                   fullest_seconds(model, plan, microbatches, fullest - stages.mean)});
+  return std::max({0.0, of_last * (last - stages.mean) + waiting, of_fullest * (fullest - stages.mean)});
 }
 
 /// Seconds of a bubble in which the heaviest stage works: if its rank has stages from both ends of the model,
@@ -110,8 +97,9 @@ struct StageSeconds {
                                               int microbatches, const PassCosts& passes,
                                               const StageSeconds& stages, double bubble) noexcept {
   const double p = plan.pp;
-  const double uneven = uneven_share(model, plan);
-  const bool middle = stages.fullest >= stages.last;
+  const double uneven = (model.stacked_layers() % plan.pp) / p; // the share of ranks with one more layer
+  const double fullest = stages.fullest(), last = stages.last();
+  const bool middle = fullest >= last;
   switch (plan.schedule) {
   case PlanSchedule::zb_h2:
     return 0.53 * (1 - uneven) * std::min(1.0, microbatches / (2 * p)) * bubble;
@@ -120,8 +108,8 @@ struct StageSeconds {
   case PlanSchedule::dual_pipe_v: {
     // Ranks with one more layer matter less, the more layers the head is longer than they are; and no rank
     // works while it waits for input gradients that take longer than forward passes.
-    const double layer = stages.fullest / (model.stacked_layers() / plan.pp + 1);
-    const double longer = middle ? 0 : (stages.last - stages.fullest) / layer;
+    const double layer = fullest / (model.stacked_layers() / plan.pp + 1);
+    const double longer = middle ? 0 : (last - fullest) / layer;
     const double paired = (p - 1) * (2 * passes.forward + passes.input_gradient - passes.weight_gradient) / 2;
     return (0.7 - 0.5 / p) * (1 - uneven * std::max(0.0, 1 - longer / 2)) * std::min(bubble, paired);
   }
@@ -193,23 +181,23 @@ struct StageSeconds {
     return least;
   const int at = std::min(model.stacked_layers() % plan.pp, plan.pp - 2); // the last rank with one more layer
   if (one_way) { // it never waits from its first input on, or its first rank from its first gradient on
-    const double longer = stages.fullest - stages.mean, f = passes.forward, w = passes.weight_gradient;
+    const double longer = stages.fullest() - stages.mean, f = passes.forward, w = passes.weight_gradient;
     const double later = passes.input_gradient + w;
     least = microbatches * longer + at * f - bubble;
     if (few && microbatches < plan.pp && at > 0)
       least = std::max(least, (microbatches - 1) * (w - f) + microbatches * longer * later / (f + later) -
                                   passes.input_gradient);
-    if (stages.last > stages.fullest)
+    if (stages.last() > stages.fullest())
       return std::max({0.0, least,
-                       held_up_by_last(plan, microbatches, passes, stages.last - stages.mean,
-                                       stages.weight - w, bubble)});
+                       held_up_by_last(plan, microbatches, passes, stages.last() - stages.mean,
+                                       stages.weight() - w, bubble)});
   }
   double waiting = heaviest;
   // The heaviest stage waits for the passes of the others, and has more weight gradients to fill that time.
   const bool short_of_ranks = plan.schedule == PlanSchedule::interleaved_zb && microbatches < plan.pp;
   if (one_way || plan.schedule == PlanSchedule::dual_pipe || short_of_ranks) {
     PassCosts filled = passes;
-    filled.weight_gradient = std::max(passes.weight_gradient, stages.weight);
+    filled.weight_gradient = std::max(passes.weight_gradient, stages.weight());
     const int chunks = chunks_of(plan.schedule, plan.chunks);
     const double left =
         few ? bubble - std::min(at, microbatches - 1) * (filled.weight_gradient - passes.weight_gradient)

@@ -20,7 +20,7 @@
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
-/// @brief Bytes per parameter on a rank of `data_ranks`, by ZeRO stage: arXiv 1910.02054, section 5.
+/// @brief Bytes of states.
 struct StateBytes {
   double parameters = 0;
   double gradients = 0;
@@ -28,6 +28,7 @@ struct StateBytes {
 
   [[nodiscard]] constexpr double total() const noexcept { return parameters + gradients + optimizer; }
 };
+/// @brief Of each parameter on a rank of `data_ranks`, by ZeRO stage: arXiv 1910.02054, section 5.
 [[nodiscard]] constexpr StateBytes state_bytes(const OptimizerSpec& optimizer, int zero_stage,
                                                double data_ranks) noexcept {
   return {optimizer.parameter_bytes / (zero_stage >= 3 ? data_ranks : 1),
@@ -74,8 +75,7 @@ namespace detail {
   const double outside = of_stream * (model.parallel_block ? 0.5 : model.branch_share()); // one norm, not two
   const bool policy = run.fused_attention && usual; // norms, latents' products, activations, other products
   const LatentAttention& latent = model.latent;
-  const double width = latent.used() ? latent.plain_width + latent.rotary_width : model.width_per_head();
-  const double value_width = latent.used() ? latent.value_width : width;
+  const double width = model.key_width(), value_width = model.value_width();
   const bool attends = again.has(LayerOperation::attention);
   const bool expands = policy || again.has(LayerOperation::latent_projections);
   const double queries = again.has(LayerOperation::qkv_projections)
@@ -203,10 +203,7 @@ struct HeldParameters {
 }
 
 /// Bytes of states for the parameters of a rank.
-struct RankStates {
-  double parameters = 0, gradients = 0, optimizer = 0;
-};
-[[nodiscard]] constexpr RankStates rank_states(const RunSpec& run, const PlanConfiguration& plan,
+[[nodiscard]] constexpr StateBytes rank_states(const RunSpec& run, const PlanConfiguration& plan,
                                                const RankParameters& held, double layer_parameters,
                                                bool compiled) noexcept {
   const bool own_shards =
@@ -214,7 +211,7 @@ struct RankStates {
   const StateBytes dense = state_bytes(run.optimizer, plan.zero_stage, plan.data_shards());
   const StateBytes expert =
       state_bytes(run.optimizer, plan.zero_stage, static_cast<double>(plan.expert_dp()));
-  RankStates out{own_shards ? held.dense * dense.parameters + held.experts * expert.parameters : 0,
+  StateBytes out{own_shards ? held.dense * dense.parameters + held.experts * expert.parameters : 0,
                  held.dense * dense.gradients + held.experts * expert.gradients,
                  held.dense * dense.optimizer + held.experts * expert.optimizer};
   if (plan.zero_stage >= 1) // both ranks that hold a stage share its states
@@ -281,8 +278,7 @@ struct RankStates {
   common.buffers = (compiled ? 0.3e9 : 1.5e9) + detail::working_bytes(model, run, plan, of_layer) +
                    (plan.zero_stage >= 2 ? reduced * layer_parameters : 0);
   const auto memory_of = [&](std::size_t stage) {
-    const detail::RankStates states =
-        detail::rank_states(run, plan, held.held[stage], layer_parameters, compiled);
+    const StateBytes states = detail::rank_states(run, plan, held.held[stage], layer_parameters, compiled);
     MemoryCost memory = common;
     memory.parameters = states.parameters;
     memory.gradients = states.gradients;

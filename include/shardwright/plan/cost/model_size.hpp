@@ -22,9 +22,8 @@ struct ModelSize {
   double vectors_per_layer = 0;     ///< Norms and biases.
   double embedding = 0;             ///< Token table and learned positions.
   double head = 0;                  ///< Output matrix; 0 if it is the token table.
-  double prediction =
-      0;             ///< Products and norms of all modules of multi-token prediction, without their layers.
-  double routed = 0; ///< All routed experts of all layers.
+  double prediction = 0; ///< Products and norms of modules of multi-token prediction, without their layers.
+  double routed = 0;     ///< All routed experts of all layers.
   double total = 0;
   double active = 0; ///< Those of these that one token passes, embedding and head included.
 
@@ -43,11 +42,11 @@ struct ModelSize {
   const bool alone = model.state_space.used(); // every layer has one branch
   const double norms = (model.biases ? 2 : 1) * (alone || model.parallel_block ? 1 : 2) * h; // gain and bias
   if (const LatentAttention& latent = model.latent; latent.used()) {
-    const double query_width = latent.plain_width + latent.rotary_width;
-    size.attention_per_layer =
-        (latent.query_rank > 0 ? latent.query_rank * (h + a * query_width) : h * a * query_width) +
-        h * (latent.key_value_rank + latent.rotary_width) +
-        latent.key_value_rank * a * (latent.plain_width + latent.value_width) + a * latent.value_width * h;
+    size.attention_per_layer = (latent.query_rank > 0 ? latent.query_rank * (h + a * model.key_width())
+                                                      : h * a * model.key_width()) +
+                               h * (latent.key_value_rank + latent.rotary_width) +
+                               latent.key_value_rank * a * (latent.plain_width + latent.value_width) +
+                               a * latent.value_width * h;
     size.vectors_per_layer = norms + latent.query_rank + latent.key_value_rank;
   } else {
     size.attention_per_layer = h * d * (2 * a + 2 * kv);
@@ -105,10 +104,7 @@ namespace detail {
 /// Operations in one token's forward pass for the scores of one layer and the weighted sum, per attended
 /// token.
 [[nodiscard]] constexpr double attention_flops_per_pair(const ModelSpec& model) noexcept {
-  const double a = model.heads;
-  return model.latent.used()
-             ? 2 * a * (model.latent.plain_width + model.latent.rotary_width + model.latent.value_width)
-             : 4 * a * model.width_per_head();
+  return 2.0 * model.heads * (model.key_width() + model.value_width());
 }
 
 /// Operations of one token's forward pass in the scan of a state space, as Megatron-LM counts them: 7 for

@@ -110,7 +110,7 @@ struct DualPipeChain : UnevenStages {
     const int half = ranks / 2, each = microbatches / 2;
     const PassCosts &second = of(1), &before_last = of(ranks - 2);
     const double filling = first.forward + (ranks - 3) * second.forward + before_last.forward;
-    const double rank_0 = each * seconds_of(last) + (each - ranks + 1) * first.forward +
+    const double rank_0 = each * last.sum() + (each - ranks + 1) * first.forward +
                           (each - half) * (first.input_gradient + first.weight_gradient);
     // After its last pass of the last stage: what it has left, what the next rank has left, or the gradient
     // through all stages.
@@ -122,19 +122,16 @@ struct DualPipeChain : UnevenStages {
   }
 
 private:
-  [[nodiscard]] static constexpr double seconds_of(const PassCosts& stage) noexcept {
-    return stage.forward + stage.input_gradient + stage.weight_gradient;
-  }
   /// The time by which the way to a rank in the middle and back is longer than as many rounds of rank 0. The
   /// ranks up to one of them have one stage with one more layer; those after it have none or two.
   [[nodiscard]] constexpr double deviation() const noexcept {
     const int most = ranks / 2 - 2;
     const bool none = 2 * longer < ranks;
     const int alike = std::clamp(none ? longer : ranks - 2 - longer, 0, most);
-    const double round = seconds_of(last) + seconds_of(first) - first.forward;
-    const double with_one = seconds_of(more) + seconds_of(less);
+    const double round = last.sum() + first.sum() - first.forward;
+    const double with_one = more.sum() + less.sum();
     const double near = alike * (with_one - round);
-    const double far = (most - alike) * (2 * seconds_of(none ? less : more) - round);
+    const double far = (most - alike) * (2 * (none ? less : more).sum() - round);
     return std::max({0.0, near, near + far});
   }
 };

@@ -12,33 +12,25 @@
 #include <shardwright/plan/spec/model.hpp>
 #include <shardwright/plan/spec/run.hpp>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 namespace detail {
 
-template <class... Values>
-[[nodiscard]] constexpr bool any_above(int most, const Values&... values) noexcept {
-  return ((values > most) || ...);
-}
-
 /// Products of two values up to this limit do not overflow.
 [[nodiscard]] constexpr bool exceeds_planner(const ModelSpec& model, const ClusterSpec& cluster,
                                              const RunSpec& run) noexcept {
-  constexpr int most = 1 << 27;
   const StateSpaceSpec& space = model.state_space;
-  if (any_above(most, model.layers, model.prediction_layers, model.hidden, model.heads, model.key_value_heads,
-                model.head_width, model.feed_forward, model.vocabulary, model.experts.count,
-                model.experts.width, model.experts.shared_width, model.experts.latent_width, space.layers,
-                space.attention_layers, space.heads, space.head_width, space.groups, space.state))
-    return true;
   const ExpertSpec& experts = model.experts;
-  if (experts.shared > 0 &&
-      (experts.shared_width > 0 ? experts.shared_width : experts.width) > most / experts.shared)
-    return true;
-  constexpr std::int64_t most_of_run = std::int64_t{1} << 30;
-  return cluster.chips() > most_of_run || run.sequences > most_of_run || run.sequence_length > most_of_run;
+  const std::int64_t most = std::max<std::int64_t>(
+      {model.layers, model.prediction_layers, model.hidden, model.heads, model.key_value_heads,
+       model.head_width, model.feed_forward, model.vocabulary, experts.count, experts.width,
+       experts.shared_width, experts.latent_width,
+       std::int64_t{experts.shared} * (experts.shared_width > 0 ? experts.shared_width : experts.width),
+       space.layers, space.attention_layers, space.heads, space.head_width, space.groups, space.state});
+  return most > 1 << 27 || std::max({cluster.chips(), run.sequences, run.sequence_length}) > 1 << 30;
 }
 
 } // namespace detail
@@ -46,14 +38,12 @@ template <class... Values>
 /// @brief The first rule that a configuration breaks, not counting memory; `none` if it can run.
 [[nodiscard]] constexpr PlanProblem problem_of(const ModelSpec& model, const ClusterSpec& cluster,
                                                const RunSpec& run, const PlanConfiguration& plan) {
-  const bool extents = plan.tp > 0 && plan.cp > 0 && plan.pp > 0 && plan.ep > 0 && plan.dp > 0 &&
-                       plan.microbatch > 0 && plan.chunks > 0;
-  const bool dimensions = model.layers > 0 && model.hidden > 0 && model.heads > 0 && model.vocabulary > 0 &&
-                          model.key_value_heads > 0 && cluster.chips() > 0 && cluster.chip.peak_bf16 > 0 &&
-                          cluster.chip.memory_bandwidth > 0 && run.sequences > 0 && run.sequence_length > 0 &&
-                          model.experts.every > 0 && model.prediction_layers >= 0 &&
-                          model.feed_forwards() > 0;
-  if (!extents || !dimensions)
+  const int least =
+      std::min({plan.tp, plan.cp, plan.pp, plan.ep, plan.dp, plan.microbatch, plan.chunks, model.layers,
+                model.hidden, model.heads, model.vocabulary, model.key_value_heads, model.experts.every});
+  if (least <= 0 || std::min({cluster.chips(), run.sequences, run.sequence_length}) <= 0 ||
+      !(cluster.chip.peak_bf16 > 0) || !(cluster.chip.memory_bandwidth > 0) || model.prediction_layers < 0 ||
+      model.feed_forwards() <= 0)
     return PlanProblem::empty_input;
   if (detail::exceeds_planner(model, cluster, run))
     return PlanProblem::too_large;

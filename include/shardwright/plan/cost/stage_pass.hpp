@@ -69,9 +69,6 @@ struct StagePass {
   double hidden = 0;   ///< Traffic that passes hide.
   double returning = 0; ///< Exposed traffic of the backward passes.
 
-  [[nodiscard]] constexpr double seconds() const noexcept {
-    return passes.forward + passes.input_gradient + passes.weight_gradient;
-  }
   /// Seconds that the backward passes compute.
   [[nodiscard]] constexpr double backward() const noexcept {
     return passes.input_gradient + passes.weight_gradient - waiting.input_gradient - returning;

@@ -58,6 +58,12 @@ enum class FlopsConvention : std::uint8_t {
   non_causal ///< All of the scores, as most published utilisations count.
 };
 
+/// @brief Floating-point operations of one step on all chips.
+struct StepFlops {
+  double model = 0;
+  double recomputed = 0; ///< That recomputation adds.
+};
+
 /// @brief Why a configuration cannot run; `none` if it can.
 enum class PlanProblem : std::uint8_t {
   none,
@@ -103,14 +109,14 @@ struct StepCost {
 
   double tokens = 0; ///< Of one step.
   double chips = 0;
-  double causal_flops = 0;      ///< Of one step on all chips, FlopsConvention::causal.
-  double non_causal_flops = 0;  ///< FlopsConvention::non_causal.
-  double causal_recomputed = 0; ///< The operations that recomputation adds.
-  double non_causal_recomputed = 0;
-  double peak_flops = 0; ///< Of one chip, in the precision of the run.
+  std::array<StepFlops, 2> flops{}; ///< By FlopsConvention.
+  double peak_flops = 0;            ///< Of one chip, in the precision of the run.
 
   [[nodiscard]] constexpr const TrafficCost& of(Traffic kind) const noexcept {
     return traffic[static_cast<std::size_t>(kind)];
+  }
+  [[nodiscard]] constexpr const StepFlops& flops_of(FlopsConvention convention) const noexcept {
+    return flops[static_cast<std::size_t>(convention)];
   }
   [[nodiscard]] constexpr double exposed_seconds() const noexcept {
     double sum = 0;
@@ -141,14 +147,12 @@ struct StepCost {
   }
   /// @brief Model FLOPs utilisation, relative to the peak in the run's precision.
   [[nodiscard]] constexpr double mfu(FlopsConvention convention) const noexcept {
-    return (convention == FlopsConvention::causal ? causal_flops : non_causal_flops) /
-           (step_seconds * chips * peak_flops);
+    return flops_of(convention).model / (step_seconds * chips * peak_flops);
   }
   /// @brief Hardware FLOPs utilisation, which includes recomputation.
   [[nodiscard]] constexpr double hfu(FlopsConvention convention) const noexcept {
-    return (convention == FlopsConvention::causal ? causal_flops + causal_recomputed
-                                                  : non_causal_flops + non_causal_recomputed) /
-           (step_seconds * chips * peak_flops);
+    const StepFlops& counted = flops_of(convention);
+    return (counted.model + counted.recomputed) / (step_seconds * chips * peak_flops);
   }
 };
 

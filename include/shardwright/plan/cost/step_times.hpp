@@ -113,19 +113,13 @@ struct StagesOfStep {
   const double p = plan.pp;
   StagesOfStep out{.layers = holding(all / p, 1 / p)};
   out.mean = stage_pass(out.layers, each);
-  out.seconds.mean = out.mean.seconds();
+  out.seconds.mean = out.mean.passes.sum();
   if (plan.pp <= 1)
     return out;
-  const StagePass fullest = stage_pass(holding((all + plan.pp - 1) / plan.pp, 0), each);
-  const StagePass last = stage_pass(holding(all / plan.pp, 1), each);
-  StageSeconds& seconds = out.seconds;
-  seconds.fullest = fullest.seconds();
-  seconds.last = last.seconds();
-  seconds.of_fullest = fullest.passes;
-  seconds.of_last = last.passes;
+  out.seconds.of_fullest = stage_pass(holding((all + plan.pp - 1) / plan.pp, 0), each).passes;
+  out.seconds.of_last = stage_pass(holding(all / plan.pp, 1), each).passes;
   if (all % plan.pp != 0 && chunks_of(plan.schedule, plan.chunks) > 1 && !ends_are_layers(model, plan))
-    seconds.beside_last = seconds.fullest / (all / plan.pp + 1) * (1 - 1.0 / plan.chunks);
-  seconds.weight = (seconds.last > seconds.fullest ? last : fullest).passes.weight_gradient;
+    out.seconds.beside_last = out.seconds.fullest() / (all / plan.pp + 1) * (1 - 1.0 / plan.chunks);
   return out;
 }
 
@@ -148,12 +142,13 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
   cost.matmul_seconds = microbatches * (3 * mean.forward.matmul + mean.again.matmul);
   cost.attention_seconds = microbatches * (3.5 * mean.forward.attention + mean.again.attention);
   cost.elementwise_seconds = microbatches * (3 * mean.forward.elementwise + mean.again.elementwise);
-  const ShardingTime sharded = of_sharding(BesideSeconds{mean.seconds(), mean.backward()});
+  const ShardingTime sharded = of_sharding(BesideSeconds{mean.passes.sum(), mean.backward()});
   const TrafficCost& each = sharded.data.each;
   const double reducing = each.exposed_seconds + shared.contention * each.hidden_seconds();
   cost.passes = mean.passes;
   cost.passes.input_gradient += reducing;
-  stages.seconds.add_reduction(reducing);
+  stages.seconds.mean += reducing;
+  stages.seconds.reduction = reducing;
   const ScheduleTime scheduled = of_schedule(cost.passes, stages.seconds);
   cost.bubble_seconds = scheduled.bubble_seconds;
   cost.imbalance_seconds = scheduled.imbalance_seconds;

@@ -65,10 +65,8 @@ struct LayerTraffic {
     traffic.tensor.exposed_seconds = traffic.tensor.seconds * (links.tensor.leaves ? 1 : exposed[missing]);
   }
   if (plan.cp > 1) {
-    const LatentAttention& latent = model.latent;
-    const double width =
-        latent.used() ? model.heads * (latent.plain_width + latent.rotary_width + latent.value_width) / t
-                      : 2.0 * model.key_value_heads * model.width_per_head() / t;
+    const double heads = model.latent.used() ? model.heads : model.key_value_heads;
+    const double width = heads * (model.key_width() + model.value_width()) / t;
     const double gathered = 2 * rank_tokens(run, plan) * plan.cp * width * model.attention_share();
     traffic.context.bytes = gathered * (plan.cp - 1) / plan.cp;
     traffic.context.seconds = links.context.seconds(gathered);

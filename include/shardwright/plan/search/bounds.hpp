@@ -206,7 +206,7 @@ struct PipelineFilling {
       stage_pass({dense, expert, 1}, {in.model, computed, traffic, {}, shared, {.paired = 1}});
   const auto chips = static_cast<double>(in.cluster.chips());
   const double passes = static_cast<double>(in.run.sequences) * plan.tp * plan.cp / (chips * plan.microbatch);
-  return below(passes * all.seconds() * (1 + shared.jitter * doublings_above_eight(in.cluster.chips())));
+  return below(passes * all.passes.sum() * (1 + shared.jitter * doublings_above_eight(in.cluster.chips())));
 }
 
 /// The costs of one of the branch's microbatches; computed only if those at its place are for other numbers.

@@ -306,9 +306,7 @@ private:
   /// ones, as far as `data_beside` allows; the rest comes after the passes and after the optimizer.
   void add_ending() {
     const bool once = data_seconds_ > 0 && !data_each_microbatch(plan_);
-    const PassCosts& passes = cost_.passes;
-    const double beside = data_beside(plan_, out_.schedule.microbatches()) *
-                          (passes.forward + passes.input_gradient + passes.weight_gradient);
+    const double beside = data_beside(plan_, out_.schedule.microbatches()) * cost_.passes.sum();
     const bool gathers = once && reduced_ < 1, reduces = once && reduced_ > 0;
     const int gather = reduces ? 2 : 0;
     if (reduces) {

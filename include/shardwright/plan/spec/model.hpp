@@ -111,6 +111,13 @@ struct ModelSpec {
   [[nodiscard]] constexpr int width_per_head() const noexcept {
     return head_width > 0 ? head_width : hidden / heads;
   }
+  /// @brief Width per head of queries and keys, and of values.
+  [[nodiscard]] constexpr int key_width() const noexcept {
+    return latent.used() ? latent.plain_width + latent.rotary_width : width_per_head();
+  }
+  [[nodiscard]] constexpr int value_width() const noexcept {
+    return latent.used() ? latent.value_width : width_per_head();
+  }
   /// @brief Layers that a pipeline divides: those of the model and of multi-token prediction, which the last
   /// stage has, with fewer others.
   [[nodiscard]] constexpr int stacked_layers() const noexcept { return layers + prediction_layers; }
