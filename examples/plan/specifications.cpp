@@ -9,6 +9,7 @@
 
 #include <command_line/limits.hpp>
 #include <command_line/words.hpp>
+#include <plan/published/chip_name.hpp>
 
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
@@ -361,7 +362,7 @@ sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
                             static_cast<double>(domain) / static_cast<double>(cluster.domains[0].chips))
                   .cluster;
   else if (!is_file(name) && cluster.domains[0].torus_dimensions == 0)
-    cluster = sw::with_even_domains(cluster);
+    cluster = with_even_domains(cluster);
   constexpr std::int64_t most = 1 << 24;
   if (cluster.chips() > most)
     throw sw::DataError("--cluster " + name + ": there must be at most " + std::to_string(most) +

@@ -433,6 +433,13 @@ TEST_CASE("runs that fitted are seldom predicted to run out of memory", "[publis
   CHECK(larger <= 0.05 * stated);
 }
 
+TEST_CASE("chips that do not fill racks are laid out by powers of two", "[published_run]") {
+  STATIC_REQUIRE(cluster_of(chip::gb200, 256).domains[0].chips == 72);
+  STATIC_REQUIRE(with_even_domains(cluster_of(chip::gb200, 256)).domains[0].chips == 64);
+  STATIC_REQUIRE(with_even_domains(cluster_of(chip::gb200, 256)).chips() == 256);
+  STATIC_REQUIRE(with_even_domains(cluster_of(chip::gb200, 144)).domains[0].chips == 72); // racks are full
+}
+
 TEST_CASE("a row may name its machine and schedule in the words of its source", "[published_run]") {
   STATIC_REQUIRE(chip_of_text("NVIDIA H800-80GB-SXM")->name == "H800");
   STATIC_REQUIRE(chip_of_text("B200-192GB")->name == "B200");

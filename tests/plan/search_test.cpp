@@ -182,13 +182,6 @@ constexpr RunSpec small_batch{.sequences = 64, .sequence_length = 2048};
 
 } // namespace
 
-TEST_CASE("chips that do not fill racks are laid out by powers of two", "[search]") {
-  STATIC_REQUIRE(cluster_of(chip::gb200, 256).domains[0].chips == 72);
-  STATIC_REQUIRE(with_even_domains(cluster_of(chip::gb200, 256)).domains[0].chips == 64);
-  STATIC_REQUIRE(with_even_domains(cluster_of(chip::gb200, 256)).chips() == 256);
-  STATIC_REQUIRE(with_even_domains(cluster_of(chip::gb200, 144)).domains[0].chips == 72); // racks are full
-}
-
 TEST_CASE("a search finds the same plan as trying every plan in every order", "[search]") {
   for (const ModelSpec& model : {dense, experts}) {
     for (const std::int64_t chips : {1, 6})

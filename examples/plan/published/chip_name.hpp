@@ -2,15 +2,18 @@
 #pragma once
 
 /// @file
-/// @brief Chips by the names that tables of published runs give them.
+/// @brief Chips by the names that tables of published runs give them, and the domains of their clusters.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/spec/catalogue_chips.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -71,6 +74,16 @@ template <class Function> constexpr void for_each_word(std::string_view name, co
       found = base; // of a B200's 192 GB, a program may use 180
   }
   return found;
+}
+
+/// @brief The cluster, with the domains that published runs use if chips do not fill racks: a power of two of
+/// each, and most of it, such as 64 of 72.
+[[nodiscard]] constexpr ClusterSpec with_even_domains(const ClusterSpec& cluster) {
+  const std::int64_t each = cluster.domains[0].chips, chips = cluster.chips();
+  const auto power = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(each)));
+  const bool even = chips % each != 0 && 4 * power >= 3 * each && chips % power == 0;
+  const double factor = static_cast<double>(power) / static_cast<double>(each);
+  return even ? with_more(cluster, {}, Resource::domain, factor).cluster : cluster;
 }
 
 } // namespace plan_example

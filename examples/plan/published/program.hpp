@@ -98,6 +98,26 @@ namespace detail {
   return detail::program_in(text, true).value_or(std::string_view{});
 }
 
+/// @brief A step with every time multiplied by a factor.
+[[nodiscard]] constexpr StepCost slowed(StepCost cost, double factor) noexcept {
+  const auto slow = [factor](TrafficCost& one) {
+    one = {one.bytes, factor * one.seconds, factor * one.exposed_seconds};
+  };
+  for (TrafficCost& one : cost.traffic)
+    slow(one);
+  slow(cost.reduction);
+  for (double StepCost::*seconds :
+       {&StepCost::matmul_seconds, &StepCost::attention_seconds, &StepCost::elementwise_seconds,
+        &StepCost::overhead_seconds, &StepCost::optimizer_seconds, &StepCost::imbalance_seconds,
+        &StepCost::bubble_seconds, &StepCost::straggler_seconds, &StepCost::step_seconds,
+        &StepCost::least_seconds, &StepCost::most_seconds})
+    cost.*seconds *= factor;
+  for (double PassCosts::*seconds :
+       {&PassCosts::forward, &PassCosts::input_gradient, &PassCosts::weight_gradient})
+    cost.passes.*seconds *= factor;
+  return cost;
+}
+
 /// @brief The factor by which a program is slower than predicted. Programs differ by one that no input
 /// states, and that is nearly the same for all runs of one.
 struct ProgramFactor {
@@ -110,7 +130,7 @@ struct ProgramFactor {
   /// away. The variance is that of one run and that of the mean of the measured ones.
   [[nodiscard]] StepCost of(const StepCost& cost, const ModelSpec& model) const {
     constexpr Calibration calibration;
-    StepCost out = cost.slowed(factor);
+    StepCost out = slowed(cost, factor);
     if (runs == 0) {
       out.least_seconds = out.step_seconds * calibration.unknown.least;
       out.most_seconds = out.step_seconds * calibration.unknown.most;

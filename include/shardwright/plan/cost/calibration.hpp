@@ -109,20 +109,9 @@ inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
     {0.75, 0.60, 0.30},  // generic
 }};
 
-namespace detail {
-
-inline constexpr auto calibrations = [] {
-  std::array<Calibration, chip_calibrations.size()> out{};
-  for (std::size_t i = 0; i < out.size(); ++i)
-    out[i].chip = chip_calibrations[i];
-  return out;
-}();
-
-} // namespace detail
-
 /// @brief The fitted constants of a generation.
-[[nodiscard]] constexpr const Calibration& calibration_of(ChipGeneration generation) noexcept {
-  return detail::calibrations[static_cast<std::size_t>(generation)];
+[[nodiscard]] constexpr Calibration calibration_of(ChipGeneration generation) noexcept {
+  return {.chip = chip_calibrations[static_cast<std::size_t>(generation)]};
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -44,9 +44,6 @@ struct AxisGroup {
   double stride = 1;
 };
 
-/// @brief A group of ranks over up to three axes, innermost first.
-using AxisGroups = std::array<AxisGroup, 3>;
-
 /// @brief Fraction of a domain's bandwidth that collectives achieve, inside the innermost domain and outside
 /// it, where it falls with the number of domains.
 struct LinkEfficiency {
@@ -134,7 +131,7 @@ namespace detail {
 
 /// A group over as few axes as possible, innermost first.
 struct MergedGroup {
-  AxisGroups axes{};
+  std::array<AxisGroup, 3> axes{};
   std::size_t count = 0;
 
   /// Adds an axis outside the others, merged with the outermost one if it continues it.

@@ -13,7 +13,6 @@
 #include <shardwright/plan/cost/problem.hpp>
 #include <shardwright/plan/cost/step_cost.hpp>
 #include <shardwright/plan/cost/step_times.hpp>
-#include <shardwright/plan/cost/traffic.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
 #include <shardwright/plan/spec/model.hpp>

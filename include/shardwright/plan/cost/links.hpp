@@ -145,21 +145,11 @@ of_plan_groups(const PlanConfiguration& plan, const TokenCopies& copies, const C
     out.context = along(PlanAxis::cp);
   if (plan.pp > 1)
     out.pipeline = hop(placed[PlanAxis::pp]);
-  if (plan.shard_ranks > 0) {
-    const SplitGroups split = split_stage(plan, placed, plan.shard_ranks, false);
-    if (split.inner.count > 0)
-      out.data = gather(split.inner.all());
-    if (split.outer.count > 0)
-      out.copies = gather(split.outer.all());
-  } else if (plan.cp == 1 && plan.dp > 1) {
-    out.data = along(PlanAxis::dp);
-  } else if (static_cast<std::int64_t>(plan.dp) * plan.cp > 1) {
-    const bool context_first = placed[PlanAxis::cp].stride < placed[PlanAxis::dp].stride;
-    MergedGroup data;
-    data.add(placed[context_first ? PlanAxis::cp : PlanAxis::dp]);
-    data.add(placed[context_first ? PlanAxis::dp : PlanAxis::cp]);
-    out.data = gather(data.all());
-  }
+  const SplitGroups split = split_stage(plan, placed, static_cast<std::int64_t>(plan.data_shards()), false);
+  if (split.inner.count > 0)
+    out.data = gather(split.inner.all());
+  if (split.outer.count > 0)
+    out.copies = gather(split.outer.all());
   if (copies.experts > 0)
     add_expert_groups(out, plan, placed, copies, collective);
   return out;

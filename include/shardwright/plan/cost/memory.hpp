@@ -7,7 +7,6 @@
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/model_size.hpp>
-#include <shardwright/plan/cost/pipeline_shape.hpp>
 #include <shardwright/plan/cost/step_cost.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
@@ -195,12 +194,6 @@ struct HeldParameters {
     return held[1].total() > held[0].total() ? held[1] : held[0];
   }
 };
-
-/// On the rank that has the most.
-[[nodiscard]] constexpr RankParameters rank_parameters(const ModelSpec& model, const ModelSize& size,
-                                                       const PlanConfiguration& plan) noexcept {
-  return HeldParameters(model, size, plan).most();
-}
 
 /// Bytes of states for the parameters of a rank.
 [[nodiscard]] constexpr StateBytes rank_states(const RunSpec& run, const PlanConfiguration& plan,

@@ -8,8 +8,6 @@
 #include <shardwright/plan/cost/step_cost.hpp>
 #include <shardwright/plan/spec/model.hpp>
 
-#include <cstdint>
-
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief Numbers of parameters, by what shards them.

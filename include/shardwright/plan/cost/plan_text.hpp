@@ -7,7 +7,6 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/step_cost.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
-#include <shardwright/plan/spec/order.hpp>
 #include <shardwright/plan/spec/recompute_names.hpp>
 
 #include <array>

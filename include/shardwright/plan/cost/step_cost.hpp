@@ -43,10 +43,6 @@ struct TrafficCost {
     exposed_seconds += other.exposed_seconds;
     return *this;
   }
-  /// @brief The same bytes in `factor` times the time.
-  [[nodiscard]] constexpr TrafficCost slowed(double factor) const noexcept {
-    return {bytes, factor * seconds, factor * exposed_seconds};
-  }
   friend constexpr TrafficCost operator*(double times, const TrafficCost& one) noexcept {
     return {times * one.bytes, times * one.seconds, times * one.exposed_seconds};
   }
@@ -127,23 +123,6 @@ struct StepCost {
   [[nodiscard]] constexpr double tokens_per_second() const noexcept { return tokens / step_seconds; }
   [[nodiscard]] constexpr double tokens_per_second_per_chip() const noexcept {
     return tokens_per_second() / chips;
-  }
-  /// @brief The same step with every time multiplied by `factor`.
-  [[nodiscard]] constexpr StepCost slowed(double factor) const noexcept {
-    StepCost out = *this;
-    for (TrafficCost& one : out.traffic)
-      one = one.slowed(factor);
-    out.reduction = reduction.slowed(factor);
-    for (double StepCost::*seconds :
-         {&StepCost::matmul_seconds, &StepCost::attention_seconds, &StepCost::elementwise_seconds,
-          &StepCost::overhead_seconds, &StepCost::optimizer_seconds, &StepCost::imbalance_seconds,
-          &StepCost::bubble_seconds, &StepCost::straggler_seconds, &StepCost::step_seconds,
-          &StepCost::least_seconds, &StepCost::most_seconds})
-      out.*seconds *= factor;
-    for (double PassCosts::*seconds : {&PassCosts::forward, &PassCosts::input_gradient,
-                                       &PassCosts::weight_gradient, &PassCosts::send, &PassCosts::overlapped})
-      out.passes.*seconds *= factor;
-    return out;
   }
   /// @brief Model FLOPs utilisation, relative to the peak in the run's precision.
   [[nodiscard]] constexpr double mfu(FlopsConvention convention) const noexcept {

@@ -13,16 +13,12 @@
 #include <shardwright/schedule/named_schedule.hpp>
 #include <shardwright/schedule/timetable.hpp>
 
-#include <cstdint>
-
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The schedule that a plan names, for the microbatches of a run.
 /// @throws InvalidArgument if the schedule does not allow their number.
 [[nodiscard]] inline Schedule schedule_of(const PlanConfiguration& plan, const RunSpec& run) {
-  const auto microbatches =
-      static_cast<int>(run.sequences / (static_cast<std::int64_t>(plan.dp) * plan.microbatch));
-  return make_schedule(schedule_name(plan.schedule), plan.pp, microbatches,
+  return make_schedule(schedule_name(plan.schedule), plan.pp, static_cast<int>(microbatches_of(run, plan)),
                        takes_chunks(plan.schedule) ? plan.chunks : 2);
 }
 

@@ -11,12 +11,10 @@
 #include <shardwright/plan/search/space.hpp>
 #include <shardwright/plan/spec/cluster.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
-#include <shardwright/plan/spec/order.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstdint>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 

@@ -137,17 +137,6 @@ namespace detail {
   return out;
 }
 
-/// @brief The cluster, with the domains that published runs use if chips do not fill racks: a power of two of
-/// each, and most of it, such as 64 of 72.
-[[nodiscard]] constexpr ClusterSpec with_even_domains(const ClusterSpec& cluster) {
-  const std::int64_t each = cluster.domains[0].chips, chips = cluster.chips();
-  std::int64_t power = 1;
-  while (2 * power <= each)
-    power *= 2;
-  const bool even = chips % each != 0 && 4 * power >= 3 * each && chips % power == 0;
-  return even ? detail::laid_out(cluster, power, chips) : cluster;
-}
-
 /// @brief Returns whether a resource is continuous, rather than a whole number subject to divisibility.
 [[nodiscard]] constexpr bool is_continuous(Resource resource) noexcept {
   return resource != Resource::tokens && resource != Resource::domain && resource != Resource::chips;

@@ -121,7 +121,7 @@ public:
     out_.send_link = link(shares.pipeline);
     const DataBytes bytes = data_bytes(run, plan, shared_);
     reduced_ = bytes.reduced / bytes.together();
-    const DataSeconds data = data_seconds(plan, rank_parameters(model, size_of(model), plan), links,
+    const DataSeconds data = data_seconds(plan, HeldParameters(model, size_of(model), plan).most(), links,
                                           bytes.together(), bytes.rounds, bytes.copied);
     data_seconds_ = data.sum();
     if (data_seconds_ > 0) {

@@ -68,9 +68,10 @@ namespace detail {
 /// Parameters are as given in the source, without modules of multi-token prediction; so are active
 /// parameters, which are left out here if the source excludes the input embedding. Columns of a decoder are
 /// layers, width, heads, heads of keys and values, feed-forward, vocabulary and parameters.
+// clang-format off
 inline constexpr auto model_catalogue = [] {
   using namespace detail;
-  // clang-format off
+  // One function: a table, with a row for each model.
   return std::to_array<ModelSpec>({
     gpt("gpt3-175b", 96, 12288, 96, 174.6e9,
         "arXiv 2104.04473, section 5.1 (174.6 billion); arXiv 2005.14165, table 2.1"),
@@ -132,7 +133,7 @@ inline constexpr auto model_catalogue = [] {
         {.count = 512, .active = 22, .width = 5120, .shared = 1, .shared_width = 10240, .latent_width = 2048},
         {.layers = 48, .attention_layers = 12, .heads = 256, .head_width = 64, .groups = 8, .state = 128}),
   });
-  // clang-format on
 }();
+// clang-format on
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

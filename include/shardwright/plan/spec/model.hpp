@@ -7,7 +7,6 @@
 
 #include <shardwright/core/config.hpp>
 
-#include <cstdint>
 #include <string_view>
 
 namespace shardwright::inline SHARDWRIGHT_ABI {
