@@ -130,6 +130,10 @@ inline std::optional<std::string> help_or_parse(CLI::App& app, int argc, const c
     const std::string name = subject(error);
     throw UsageError(name + (name == paths ? " needs at least one path" : " needs exactly one value") +
                      " (--help explains the options)");
+  } catch (const CLI::ConversionError& error) {
+    const std::string what = error.what();
+    throw UsageError(what.substr(std::min(what.find("--"), what.size())) +
+                     " cannot be read: a flag takes no value (--help explains the options)");
   } catch (const CLI::ParseError& error) {
     const std::string what = error.what();
     const std::string name = subject(error);

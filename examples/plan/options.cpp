@@ -206,6 +206,10 @@ void check_fixed(const Options& options) {
     divides(value, name, options.cluster.chips(), "chips of " + std::string(options.cluster.name));
   const std::int64_t together =
       std::int64_t{fixed.tp.value_or(1)} * fixed.cp.value_or(1) * fixed.pp.value_or(1) * fixed.dp.value_or(1);
+  if (fixed.tp && fixed.cp && fixed.pp && fixed.dp && together != options.cluster.chips())
+    throw UsageError("--fix: tp, cp, pp and dp take " + std::to_string(together) + " chips together, but " +
+                     std::string(options.cluster.name) + " has " + std::to_string(options.cluster.chips()) +
+                     " (leave one of them out)");
   if (options.cluster.chips() % together != 0)
     throw UsageError("--fix: tp, cp, pp and dp take " + std::to_string(together) +
                      " chips together, which must divide the " + std::to_string(options.cluster.chips()) +
@@ -222,6 +226,12 @@ void check_fixed(const Options& options) {
   divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
           "experts of " + std::string(options.model.name));
   divides(fixed.microbatch, "microbatch", options.run.sequences, "sequences of a step");
+  divides(fixed.dp, "dp", options.run.sequences, "sequences of a step");
+  if (const std::int64_t at_once = std::int64_t{fixed.dp.value_or(1)} * fixed.microbatch.value_or(1);
+      options.run.sequences % at_once != 0)
+    throw UsageError("--fix: dp and microbatch take " + std::to_string(at_once) +
+                     " sequences at once, which must divide the " + std::to_string(options.run.sequences) +
+                     " of a step");
   check_chunks(options);
   if (fixed.pp && *fixed.pp > options.model.layers)
     throw UsageError("--fix pp=" + std::to_string(*fixed.pp) + ": pp must be at most the " +
@@ -258,14 +268,65 @@ std::vector<std::string> names_of_sweeps() {
   return out;
 }
 
+/// The programs that --program knows, for messages.
+const std::vector<std::string>& tuned_programs() {
+  static const std::vector<std::string> names{"nemo",        "megatron-bridge", "maxtext",  "torchtitan",
+                                              "llm-foundry", "internevo",       "fms-fsdp", "automodel"};
+  return names;
+}
+
+/// How times differ from those of tuned programs: nothing says that they do, runs were measured, or the
+/// program is not known.
+std::optional<ProgramFactor> program_of(const std::string& program, const std::string& measured) {
+  if (!measured.empty())
+    return read_program(measured);
+  if (program.empty() || !program_called(program).empty())
+    return {};
+  std::vector<std::string> names = tuned_programs();
+  names.emplace_back("unknown");
+  if (const std::string_view near = nearest(program, names); !near.empty() && near != program)
+    throw UsageError("--program " + clipped(program) + " is not known; did you mean " + std::string(near) +
+                     "? (--program unknown is any that is not)");
+  return ProgramFactor{};
+}
+
+/// Checks that options agree with each other, and are about the run.
+void check_together(const CLI::App& app, const Options& options) {
+  const auto given = [&app](const char* name) { return app.count(name) > 0; };
+  if (given("--measured") && given("--program"))
+    throw UsageError("--measured says how long the program takes: --program must be left out");
+  if (given("--reproducible") && given("--reduced-bytes"))
+    throw UsageError("--reproducible sums gradients in 8 bytes: --reduced-bytes must be left out");
+  for (const char* name :
+       {"--straggler", "--oversubscription", "--jitter", "--seed", "--trace", "--timeline-svg"})
+    if (given(name) && !options.simulate)
+      throw UsageError(std::string(name) + " is about the simulated step: --simulate must be given");
+  for (const char* name : {"--model", "--cluster", "--sweep", "--svg", "--measured", "--simulate"})
+    if (given("--evaluate") && given(name))
+      throw UsageError("--evaluate predicts the runs of a file and cannot be combined with " +
+                       std::string(name));
+  for (const char* name : {"--simulate", "--svg"})
+    if (given("--sweep") && given(name))
+      throw UsageError("--sweep prints a table and cannot be combined with " + std::string(name));
+}
+
 constexpr const char* footer =
+    "A model of your own, in mine.json (more fields are in docs/how_to/plan_a_run.md):\n"
+    "  {\"layers\": 32, \"hidden\": 2560, \"heads\": 32, \"key_value_heads\": 8,\n"
+    "   \"feed_forward\": 8960, \"vocabulary\": 50304}\n"
+    "A cluster of your own, domains from inner to outer, bandwidth in bytes/s one way and per chip;\n"
+    "two nodes of 8 that share 100 Gbit/s each:\n"
+    "  {\"chip\": \"a100\", \"domains\": [{\"chips\": 8, \"bandwidth\": 300e9},\n"
+    "                              {\"chips\": 16, \"bandwidth\": 1.56e9}]}\n"
+    "A chip of your own takes the place of its name there, in FLOP/s, bytes and bytes/s:\n"
+    "  {\"name\": \"own\", \"peak_bf16\": 200e12, \"memory_bytes\": 64e9, \"memory_bandwidth\": 2e12}\n"
     "Examples:\n"
     "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M\n"
     "  plan --model llama-3.1-405b --cluster h100x16384 --sequences 2048 --sequence 8192\n"
     "  plan --model mine.json --cluster h100x64 --tokens 4M --fix tp=8,pp=4 --json\n"
     "  plan --model kimi-k2 --cluster tpu7x-pod --sequences 18432 --json | plan_page > report.html\n"
     "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --sweep bandwidth\n"
-    "  plan --model deepseek-v3 --cluster h800x2048 --tokens 62.9M --simulate --straggler rank=5,factor=1.5\n"
+    "  plan --model kimi-k2 --cluster h800x2048 --tokens 62.9M --simulate --straggler rank=5,factor=2\n"
     "  plan --evaluate data/published_runs.csv";
 
 } // namespace
@@ -281,10 +342,15 @@ ParseResult parse(int argc, const char* const* argv) {
   std::string stack = "tuned", experts = "launched", dispatch = "fused", attention = "fused", recomputed;
   std::vector<std::string> stragglers;
   std::int64_t sequences = 0, length = 4096, domain = 0;
-  app.add_option("--model", model, "A model of the catalogue, or a JSON file.")
+  app.add_option("--model", model,
+                 "A model of the catalogue (a wrong name lists them), or a JSON file, as below.")
       ->type_name("NAME")
       ->group("Run");
-  app.add_option("--cluster", cluster, "Such as h800x2048, or a JSON file.")->type_name("NAME")->group("Run");
+  app.add_option(
+         "--cluster", cluster,
+         "A chip and how many, such as h800x2048 (a wrong name lists the chips), or a JSON file, as below.")
+      ->type_name("NAME")
+      ->group("Run");
   app.add_option("--domain", domain, "Chips of a scale-up domain, instead of the chip's usual number.")
       ->check(whole_from<std::int64_t>(1, 1LL << 30))
       ->type_name("N")
@@ -342,7 +408,6 @@ ParseResult parse(int argc, const char* const* argv) {
   app.add_flag(
          "--reproducible", options.run.reproducible,
          "The same bits on every mesh, as on a Reproducible target: gradients are integers of 8 bytes, in memory and between ranks, tp and cp are 1, 2, 4 or 8, and products take longer, as measured on hosts.")
-      ->excludes("--reduced-bytes")
       ->group("Run");
   app.add_flag("--overlap-tensor", options.run.overlapped_tensor,
                "Tensor-parallel traffic runs beside parts of its products, as with user buffers.")
@@ -360,7 +425,9 @@ ParseResult parse(int argc, const char* const* argv) {
       ->group("Run");
   app.add_option(
          "--program", program,
-         "The program that will run: one whose authors tuned it and publish its times (nemo, megatron-bridge, maxtext, torchtitan, llm-foundry, internevo, fms-fsdp, automodel), or any other, such as unknown, which usually takes longer. Default: nemo.")
+         "The program that will run: one whose authors tuned it and publish its times (" +
+             joined(tuned_programs(), " or ") +
+             "), or any other, such as unknown, which usually takes longer. Default: a tuned one, and a line says how long any other takes.")
       ->type_name("NAME")
       ->group("Run");
   app.add_option(
@@ -432,28 +499,11 @@ ParseResult parse(int argc, const char* const* argv) {
     options.timeline_svg = timeline;
     for (const std::string& word : stragglers)
       options.simulation.stragglers.push_back(parse_straggler(word));
-    for (const char* name :
-         {"--straggler", "--oversubscription", "--jitter", "--seed", "--trace", "--timeline-svg"})
-      if (app.count(name) > 0 && !options.simulate)
-        throw UsageError(std::string(name) + " is about the simulated step: --simulate must be given");
+    check_together(app, options);
     for (int i = 0; i < argc; ++i)
       options.command += (i == 0 ? "plan" : std::string(" ") + argv[i]);
-    if (!evaluate.empty()) {
-      for (const auto& [name, given] :
-           {std::pair("--model", !model.empty()), std::pair("--cluster", !cluster.empty()),
-            std::pair("--sweep", !swept.empty()), std::pair("--svg", !svg.empty()),
-            std::pair("--measured", !measured.empty()), std::pair("--simulate", options.simulate)})
-        if (given)
-          throw UsageError("--evaluate predicts the runs of a file and cannot be combined with " +
-                           std::string(name));
+    if (!evaluate.empty())
       return {std::move(options), std::string(), 0};
-    }
-    if (!measured.empty() && options.simulate)
-      throw UsageError("--measured scales predicted times and cannot be combined with --simulate");
-    if (!swept.empty() && options.simulate)
-      throw UsageError("--sweep prints a table and cannot be combined with --simulate");
-    if (!swept.empty() && !svg.empty())
-      throw UsageError("--sweep prints a table and cannot be combined with --svg");
     for (const auto& [name, value] : {std::pair("--model", &model), std::pair("--cluster", &cluster)})
       if (value->empty())
         throw UsageError(std::string(name) + " must be given (--help has examples)");
@@ -470,23 +520,33 @@ ParseResult parse(int argc, const char* const* argv) {
     if (options.run.sequences > most_sequences)
       throw UsageError("--tokens must be at most " + text(most_sequences) + " sequences of " + text(length) +
                        " tokens, but it is " + tokens + " (--sequence lengthens a sequence)");
+    for (const char* name : {"--experts", "--dispatch"})
+      if (app.count(name) > 0 && !options.model.experts.used())
+        throw UsageError(std::string(name) + " is about experts, but " + std::string(options.model.name) +
+                         " has none (leave it out)");
     settle_run(options, precision, stack, experts, dispatch, attention);
     if (options.run.reproducible)
       options.run = sw::reproducible(options.run);
     const double headroom = options.space.headroom;
     options.space = parse_fixed(fix);
     options.space.headroom = headroom;
+    options.fixes = !fix.empty();
     if (!recomputed.empty())
       options.space.recomputed = parse_operations(recomputed);
     check_fixed(options);
     options.sweep = parse_sweep(swept, options.cluster);
     options.measured = measured;
-    if (!measured.empty())
-      options.program = read_program(measured);
-    else if (!program.empty() && program_called(program).empty())
-      options.program = ProgramFactor{};
-    if (options.program && app.count("--attention") == 0)
-      options.run.flash_2 = options.program->flash_2; // the factor is for these kernels
+    options.program = program_of(program, measured);
+    if (options.program && options.simulate)
+      throw UsageError((measured.empty() ? "--program " + program : std::string("--measured")) +
+                       " scales predicted times and cannot be combined with --simulate");
+    const bool settled = app.count("--attention") > 0; // else the factor is for the program's kernels
+    if (options.program && !settled)
+      options.run.flash_2 = options.program->flash_2;
+    if (program.empty() && measured.empty()) {
+      options.unnamed = options.run;
+      options.unnamed->flash_2 = settled ? options.run.flash_2 : ProgramFactor{}.flash_2;
+    }
     for (const sw::Straggler& one : options.simulation.stragglers)
       if (one.rank >= options.cluster.chips())
         throw UsageError("--straggler needs a rank below " + std::to_string(options.cluster.chips()) +

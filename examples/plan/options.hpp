@@ -25,6 +25,7 @@ struct Options {
   shardwright::RunSpec run{};
   shardwright::SearchSpace space{};
   std::string command; ///< As typed.
+  bool fixes = false;  ///< Whether --fix asks for something.
   bool json = false;
   std::optional<shardwright::Resource> sweep; ///< What to vary, instead of one plan.
   std::filesystem::path svg;                  ///< A drawing of the schedule, written if not empty.
@@ -34,7 +35,9 @@ struct Options {
   std::filesystem::path timeline_svg;   ///< The simulated step as a drawing, written if not empty.
   std::filesystem::path measured;       ///< A table of runs of the program, if not empty.
   std::optional<ProgramFactor> program; ///< What these say of it.
-  std::filesystem::path evaluate;       ///< A table of runs to evaluate instead of planning, if not empty.
+  /// The run by a program that is not named, if no option says which program will run.
+  std::optional<shardwright::RunSpec> unnamed;
+  std::filesystem::path evaluate; ///< A table of runs to evaluate instead of planning, if not empty.
 };
 
 /// @brief Options, or a message and the exit code: 0 after --help, 2 after an error.

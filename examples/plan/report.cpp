@@ -173,11 +173,6 @@ std::string launch_text(const Options& options, const Study& study) {
   return out + "\n";
 }
 
-/// What a cluster of one domain lacks.
-bool is_between_domains(sw::Resource resource) {
-  return resource == sw::Resource::scale_out_bandwidth || resource == sw::Resource::domain;
-}
-
 std::string where_it_ends(const Options& options, const Study& study) {
   std::string out = "where the pipeline ends:\n";
   if (study.best.configuration.pp == 1)
@@ -225,6 +220,11 @@ std::string plan_report(const Options& options, const Study& study) {
                                        : "other runs of one program") +
          " lie within " + short_text(cost.least_seconds) + " to " + short_text(cost.most_seconds) +
          " s for such a prediction\n";
+  if (study.unnamed)
+    out += "        with a program that was not tuned for its chips: usually " +
+           short_text(study.unnamed->step_seconds) + " s, four of five within " +
+           short_text(study.unnamed->least_seconds) + " to " + short_text(study.unnamed->most_seconds) +
+           " s (--program names yours)\n";
   out += "time    " + listed(time_parts(cost), 1, 0.0005 * cost.step_seconds) + " (s)\n";
   out += "memory  " + short_text(cost.memory.total() / 1e9) + " of " + short_text(memory / 1e9) +
          " GB: " + listed(memory_parts(cost.memory), 1e9, 5e6) + " (GB)\n        " +
@@ -237,10 +237,9 @@ std::string plan_report(const Options& options, const Study& study) {
   out += lost_by_batch(options, study) + launch_text(options, study);
 
   out += "what binds (time per token that the fastest plan saves with twice as much):\n";
-  for (std::size_t i = 0; i < study.gains.size(); ++i)
-    if (options.cluster.domain_count > 1 || !is_between_domains(static_cast<sw::Resource>(i)))
-      out += "  " + std::string(sw::resource_names[i]) + ": " +
-             (study.gains[i] < 0.005 ? "nothing, it has slack" : sw::percent_text(study.gains[i])) + "\n";
+  for (const Gain& one : study.gains)
+    out += "  " + std::string(sw::resource_names[static_cast<std::size_t>(one.resource)]) + ": " +
+           (one.slack() ? "nothing, it has slack" : sw::percent_text(one.saves)) + "\n";
 
   out += runners_up(study);
   const sw::Plan& usual = study.usual;
@@ -271,6 +270,8 @@ std::string no_plan_report(const Options& options, const Study& study) {
            ")";
   if (study.divisible_sequences)
     out += " (" + std::to_string(*study.divisible_sequences) + " sequences do)";
+  if (least.problem != sw::PlanProblem::out_of_memory && options.fixes)
+    out += " (leave out some of what --fix asks for)";
   for (const auto& [resource, factor] : study.turns)
     if (factor)
       out += "; there is one from " + quantity(options, resource, *factor) +

@@ -62,7 +62,9 @@ public:
   }
 
   /// Takes a number from `least` up; the value is unchanged if the field is missing.
-  template <class Number> void number(const char* name, Number& value, double least = 0) {
+  /// @param unit for the message, if it is not obvious.
+  template <class Number>
+  void number(const char* name, Number& value, double least = 0, const std::string& unit = {}) {
     const nlohmann::json* found = take(name);
     if (found == nullptr)
       return;
@@ -71,8 +73,8 @@ public:
     if (!found->is_number() || found->get<double>() < least || found->get<double>() > most ||
         (whole && found->get<double>() != std::floor(found->get<double>())))
       fail(name, std::string("must be a ") + (whole ? "whole " : "") + "number from " +
-                     command_line::text(least) + " to " + (whole ? "100000000" : "1e24") + ", but it is " +
-                     shown(*found));
+                     command_line::text(least) + " to " + (whole ? "100000000" : "1e24") + unit +
+                     ", but it is " + shown(*found));
     value = found->get<Number>();
   }
   void flag(const char* name, bool& value) {
@@ -235,7 +237,8 @@ sw::ModelSpec model_of_json(const std::string& text, const std::string& name) {
                                                           {"heads", model.heads},
                                                           {"vocabulary", model.vocabulary}})
     if (value < 1)
-      fields.fail(field, "must be given");
+      fields.fail(field,
+                  "must be given (a model needs layers, hidden, heads and vocabulary, and a feed_forward)");
   if (model.feed_forward < 1 && model.dense_layers() > 0)
     fields.fail("feed_forward", "must be given for layers without experts");
   if (model.experts.leading_dense_layers > model.layers)
@@ -261,9 +264,15 @@ sw::ClusterSpec known_cluster(const std::string& name) {
       found.name = kept_name(std::string(found.name));
       return found;
     }
+    const std::size_t times = name.find_last_of("xX");
+    const std::string chip = name.substr(0, times);
     throw sw::DataError(
         "--cluster must be known, <chip>x<number> such as h100x1024 with a number above 0, or a file that ends with .json, but it is '" +
-        name + "' (" + known(name, names_of(sw::cluster_catalogue)) + ")");
+        name + "' (" +
+        (times == std::string::npos && sw::chip_of_word(name) ? "write " + name + "x16 for 16 of these chips"
+         : sw::chip_of_word(chip)                             ? "write a number after the x"
+                                                              : "for <chip> " + known_chip(chip)) +
+        ")");
   }
   return cluster_of_json(sw::read_text(name, command_line::most_specification_bytes), name);
 }
@@ -279,11 +288,11 @@ sw::ChipSpec chip_of_json(const nlohmann::json& object, const std::string& text,
   const std::string name = fields.word("name");
   chip.name = kept_name(name.empty() ? "chip of " + file : name);
   chip.source = kept_name(file);
-  fields.number("peak_bf16", chip.peak_bf16, 1);
+  fields.number("peak_bf16", chip.peak_bf16, 1e9, " FLOP/s");
   fields.number("peak_fp8", chip.peak_fp8);
   fields.number("peak_fp4", chip.peak_fp4);
-  fields.number("memory_bytes", chip.memory_bytes, 1);
-  fields.number("memory_bandwidth", chip.memory_bandwidth, 1);
+  fields.number("memory_bytes", chip.memory_bytes, 1e6, " bytes");
+  fields.number("memory_bandwidth", chip.memory_bandwidth, 1e6, " bytes/s");
   const std::vector<std::string> generations{"ampere", "hopper", "blackwell", "tpu", "generic"};
   if (const std::string word = fields.word("generation"); !word.empty()) {
     const auto found = std::find(generations.begin(), generations.end(), word);
@@ -321,7 +330,7 @@ sw::ClusterSpec cluster_of_json(const std::string& text, const std::string& name
                               sw::detail::quoted_text(chip) + " (" + known_chip(chip) + ")");
     cluster.chip = *found;
   }
-  fields.number("memory_bytes", cluster.chip.memory_bytes, 1);
+  fields.number("memory_bytes", cluster.chip.memory_bytes, 1e6, " bytes");
   const nlohmann::json* domains = fields.take("domains");
   if (domains == nullptr || !domains->is_array() || domains->empty() ||
       domains->size() > sw::ClusterSpec::most_domains)
@@ -332,7 +341,7 @@ sw::ClusterSpec cluster_of_json(const std::string& text, const std::string& name
     sw::DomainSpec& domain = cluster.domains[static_cast<std::size_t>(cluster.domain_count++)];
     Fields inner(one, text, name, "domains", at == std::string::npos ? 0 : at);
     inner.number("chips", domain.chips, 1);
-    inner.number("bandwidth", domain.bandwidth, 1);
+    inner.number("bandwidth", domain.bandwidth, 1e6, " bytes/s (100 Gbit/s are 12.5e9)");
     inner.number("latency_seconds", domain.latency_seconds);
     inner.number("torus_dimensions", domain.torus_dimensions);
     inner.end();
@@ -372,7 +381,7 @@ sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
     throw sw::DataError("--cluster " + name + ": its chips must fill domains of " + std::to_string(each) +
                         ", but there are " + std::to_string(chips) + " (take " +
                         std::to_string(chips - over) + " or " + std::to_string(chips - over + each) +
-                        ", or set the domain with --domain)");
+                        ", or set " + (domain > 0 ? "another" : "the") + " domain with --domain)");
   return cluster;
 }
 

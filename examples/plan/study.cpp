@@ -143,10 +143,14 @@ public:
     if (best.found()) {
       for (std::size_t i = 0; i < sw::binding_resources; ++i)
         search_at(static_cast<sw::Resource>(i), 2, space);
-      tasks_.push_back([&] { study_.gains = sw::gains(searches_, now_, space); });
+      tasks_.push_back([&] { find_gains(); });
     }
     turns();
     run_all(tasks_);
+    if (study_.rounder &&
+        std::any_of(study_.dividing.begin(), study_.dividing.end(),
+                    [&](const Rounder& one) { return one.sequences == study_.rounder->sequences; }))
+      study_.rounder.reset(); // said once
     study_.runners_up = sw::runners_up(found_, searches_.model(), now_.cluster, now_.run);
     if (study_.without_pipeline.problem == sw::PlanProblem::batch_not_divisible)
       study_.divisible_sequences = divisible(options_, searches_, best.found());
@@ -160,6 +164,16 @@ private:
       return one.configuration == found_.best.configuration;
     });
     study_.simulated = sw::rank_by_simulation(searches_.model(), now_.cluster, now_.run, last);
+  }
+
+  /// A single domain has no network between domains, and is as large as the cluster.
+  void find_gains() {
+    const auto saved = sw::gains(searches_, now_, options_.space);
+    for (std::size_t i = 0; i < saved.size(); ++i)
+      if (const auto resource = static_cast<sw::Resource>(i);
+          now_.cluster.domain_count > 1 ||
+          (resource != sw::Resource::scale_out_bandwidth && resource != sw::Resource::domain))
+        study_.gains.push_back({resource, saved[i]});
   }
 
   /// A search that a later question needs.
@@ -269,6 +283,10 @@ Study study_of(const Options& options, bool with_sweeps) {
   sw::Searches searches(options.model);
   Study out;
   Questions(options, searches, out).ask(with_sweeps);
+  if (options.unnamed && out.best.found())
+    out.unnamed = ProgramFactor{}.of(
+        sw::evaluate(options.model, options.cluster, *options.unnamed, out.best.configuration),
+        options.model);
   scale(options, out);
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return out;

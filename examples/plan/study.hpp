@@ -11,7 +11,6 @@
 #include <shardwright/plan/search/sweep.hpp>
 #include <shardwright/plan/simulate/ranking.hpp>
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -26,6 +25,15 @@ struct Counterfactual {
 /// @brief The largest factor that counterfactuals try.
 inline constexpr double most_factor = 64;
 
+/// @brief The fraction of its time per token that the fastest plan saves with twice as much of a resource.
+struct Gain {
+  shardwright::Resource resource{};
+  double saves = 0;
+
+  /// @brief Returns whether it saves too little to be seen.
+  [[nodiscard]] bool slack() const noexcept { return saves < 0.005; }
+};
+
 /// @brief A number of sequences nearby that more ranks can share, and its best plan.
 struct Rounder {
   std::int64_t sequences = 0;
@@ -36,7 +44,9 @@ struct Rounder {
 /// @brief The best plan of a run, or why there is none, and its reasons.
 struct Study {
   shardwright::Plan best;
-  std::array<double, shardwright::binding_resources> gains{};
+  /// The step with a program that is not named, if no option says which will run.
+  std::optional<shardwright::StepCost> unnamed;
+  std::vector<Gain> gains;                   ///< Of the resources that the cluster has; none without a plan.
   std::vector<shardwright::Plan> runners_up; ///< Other plans, in ascending order of loss.
   /// The last candidates of the search and their simulated steps, fastest first.
   std::vector<shardwright::SimulatedRank> simulated;

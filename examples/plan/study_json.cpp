@@ -227,20 +227,23 @@ Json study_json(const Options& options, const Study& study) {
            {"precision", precision_name(options.run.precision)},
            {"measured", measured_of(options)},
            {"problem", nullptr}};
+  out["unnamed_program"] = nullptr;
+  if (study.unnamed)
+    out["unnamed_program"] = {{"step_seconds", study.unnamed->step_seconds},
+                              {"least_seconds", study.unnamed->least_seconds},
+                              {"most_seconds", study.unnamed->most_seconds}};
   out.update(plan_object(options, study.best));
   if (!study.best.found())
     out["problem_text"] = no_plan_report(options, study);
   if (study.best.found() || study.best.problem == sw::PlanProblem::out_of_memory)
     out["ranks"] = ranks_of(options, study.best);
   out["binding"] = Json::array();
-  for (std::size_t i = 0; study.best.found() && i < study.gains.size(); ++i) {
-    const auto resource = static_cast<sw::Resource>(i);
-    out["binding"].push_back({{"resource", sw::resource_names[i]},
+  for (const auto& [resource, saves] : study.gains)
+    out["binding"].push_back({{"resource", sw::resource_names[static_cast<std::size_t>(resource)]},
                               {"unit", unit_of(resource).name},
                               {"unit_size", unit_of(resource).size},
                               {"now", sw::amount_of({options.cluster, options.run}, resource)},
-                              {"saves", study.gains[i]}});
-  }
+                              {"saves", saves}});
   out["runners_up"] = Json::array();
   for (const sw::Plan& one : study.runners_up)
     out["runners_up"].push_back({{"plan", sw::plan_text(one.configuration)},

@@ -112,6 +112,17 @@ std::string four_of_five(const Document& study) {
                                              : "other runs of one program");
 }
 
+/// How long the plan takes with a program that is not named, if nothing says which will run.
+std::string unnamed(const Document& study) {
+  const std::string at = "/unnamed_program";
+  return study.has(at)
+             ? " They are runs of programs that their authors tuned; with any other this plan usually takes " +
+                   study.number(at + "/step_seconds", 1, "s") + ", in four of five runs " +
+                   study.number(at + "/least_seconds", 1, "s") + " to " +
+                   study.number(at + "/most_seconds", 1, "s") + "."
+             : std::string();
+}
+
 /// By what the times are scaled, before something else.
 std::string scaled(const Document& study) {
   if (!study.has("/measured"))
@@ -246,7 +257,7 @@ std::string time_section(const Document& study) {
          table("Parts of a step", {"Part", "s", "of the step", "hidden, s", "sent by a rank, GB"}, rows) +
          "</details>\n" +
          chart_figure(draw(plans), "The plan beside others; the lines are the intervals that hold " +
-                                       four_of_five(study) + ".");
+                                       four_of_five(study) + "." + unnamed(study));
 }
 
 std::string binding_section(const Document& study) {

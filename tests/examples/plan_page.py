@@ -151,6 +151,7 @@ def check(text, document, in_browser):
     check_figures(page, document)
     needed = {f"/dividing_sequences/{i}/saves" for i in range(len(document["dividing_sequences"]))}
     needed |= set() if document["problem"] else {"/inputs/chip/peak", "/took_seconds"}
+    needed |= {"/unnamed_program/step_seconds"} if document["unnamed_program"] else set()
     if missing := needed - {attributes["data-path"] for _, attributes, _ in page.figures}:
         fail(f"show {missing}")
     check_marks(page)

@@ -57,7 +57,10 @@ shardwright_plan_run(
   SAYS "--recompute must list some of .* or name a policy such as save_qkv_proj, but has 'save_everything'")
 shardwright_plan_run(
   prime_batch 0 OPTIONS --model llama-3.1-8b --cluster h100x64 --sequences 127
-  SAYS "127 sequences have few divisors: 128 would take [0-9.]+ % less time per token, with dp=64")
+  SAYS "batch   127 sequences and 64 chips: .*\n        128: [0-9.]+ % less time per token, with dp=64 [^\n]*\nlaunch")
+shardwright_plan_run(
+  few_divisors 0 OPTIONS --model llama-3.1-8b --cluster h100x64 --sequences 1984
+  SAYS "batch   1984 sequences have few divisors: 2048 would take [0-9.]+ % less time per token, with dp=64")
 shardwright_plan_run(
   json 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --json --fix pp=1
   SAYS "\"pp\": 1,.*\"step_seconds\": [0-9.]+,.*\"bytes\"")
@@ -126,12 +129,12 @@ shardwright_plan_run(
 shardwright_plan_run(
   too_long_to_simulate 1 OPTIONS --model llama-3.1-405b --cluster h100x1024 --sequences 1048576 --simulate
   SAYS "there must be at most 2097152 forward passes")
-file(WRITE "${plan_files}/empty_domain.json" "{\"chip\": \"h100\", \"domains\": [\n {\"chips\": 0, \"bandwidth\": 1}]}\n")
+file(WRITE "${plan_files}/empty_domain.json" "{\"chip\": \"h100\", \"domains\": [\n {\"chips\": 0, \"bandwidth\": 1e9}]}\n")
 shardwright_plan_run(
   empty_domain 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/empty_domain.json" --sequences 8
   SAYS "empty_domain.json, line 2: domains.chips must be a whole number from 1")
 file(WRITE "${plan_files}/second_domain.json"
-     "{\"chip\": \"h100\", \"domains\": [\n {\"chips\": 8, \"bandwidth\": 1},\n {\"chips\": 12, \"bandwidth\": 1}]}\n")
+     "{\"chip\": \"h100\", \"domains\": [\n {\"chips\": 8, \"bandwidth\": 1e9},\n {\"chips\": 12, \"bandwidth\": 1e9}]}\n")
 shardwright_plan_run(
   second_domain 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/second_domain.json" --sequences 8
   SAYS "second_domain.json, line 3: domains.chips must be a multiple of those of the domain inside it")
@@ -158,8 +161,31 @@ shardwright_plan_run(
 shardwright_plan_run(
   cluster_of_zero 2 OPTIONS --model llama-2-7b --cluster h100x0 --sequences 8 SAYS "a number above 0")
 shardwright_plan_run(
-  impossible_batch 1 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 7 --fix dp=8
-  SAYS "there is no plan .* 7 sequences .* the sequences of a step must divide into dp")
+  impossible_batch 1 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix pp=8,schedule=dualpipe
+  SAYS "there is no plan .* 8 sequences .* the sequences of a step must divide into dp.* .leave out some of what --fix asks for")
+shardwright_plan_run(
+  fixed_batch 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 7 --fix dp=8
+  SAYS "--fix dp=8: dp must divide the 7 sequences of a step")
+shardwright_plan_run(
+  batch_at_once 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix dp=8,microbatch=2
+  SAYS "--fix: dp and microbatch take 16 sequences at once, which must divide the 8 of a step")
+shardwright_plan_run(
+  all_extents_fixed 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix tp=2,cp=1,pp=1,dp=2
+  SAYS "--fix: tp, cp, pp and dp take 4 chips together, but h100x8 has 8 .leave one of them out")
+shardwright_plan_run(
+  chip_alone 2 OPTIONS --model llama-2-7b --cluster h100 --sequences 8 SAYS "it is 'h100' .write h100x16 for 16 of these chips")
+shardwright_plan_run(
+  chip_unknown 2 OPTIONS --model llama-2-7b --cluster h101x16 --sequences 8 SAYS "it is 'h101x16' .for <chip> did you mean h100")
+file(WRITE "${plan_files}/slow_domain.json" "{\"chip\": \"h100\", \"domains\": [\n {\"chips\": 8, \"bandwidth\": 450}]}\n")
+shardwright_plan_run(
+  slow_domain 2 OPTIONS --model llama-2-7b --cluster "${plan_files}/slow_domain.json" --sequences 8
+  SAYS "slow_domain.json, line 2: domains.bandwidth must be a number from .* bytes/s .100 Gbit/s are 12.5e9., but it is 450")
+shardwright_plan_run(
+  no_experts 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --dispatch padded
+  SAYS "--dispatch is about experts, but llama-2-7b has none")
+shardwright_plan_run(
+  flag_with_value 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --simulate=often
+  SAYS "--simulate = often cannot be read: a flag takes no value")
 shardwright_plan_run(
   no_memory 1 OPTIONS --model deepseek-v3 --cluster h800x8 --sequences 8
   SAYS "a chip has too little memory .80 GB, of which 8 % stay free. the least is [0-9.]+ GB, with ")
@@ -191,6 +217,22 @@ shardwright_plan_run(
 shardwright_plan_run(
   unknown_program 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --program mine
   SAYS "times are scaled by 1[.][0-9]+, as of programs that are not named\n")
+shardwright_plan_run(
+  no_program 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64
+  SAYS "with a program that was not tuned for its chips: usually [0-9.]+ s, four of five within")
+shardwright_plan_run(
+  no_program_json 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --json
+  SAYS "\"unnamed_program\": {\n *\"step_seconds\": [0-9.]+,"
+       "\"bandwidth inside a domain\",\n *\"unit\": \"GB/s\",\n[^{]*},\n *{\n *\"resource\": \"FLOP/s per chip\"")
+shardwright_plan_run(
+  misspelled_program 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --program nem
+  SAYS "--program nem is not known. did you mean nemo")
+shardwright_plan_run(
+  program_and_simulated 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --program mine --simulate
+  SAYS "--program mine scales predicted times and cannot be combined with --simulate")
+shardwright_plan_run(
+  program_and_measured 2 OPTIONS ${plan_measured} "${plan_files}/own_runs.csv" --program nemo
+  SAYS "--measured says how long the program takes: --program must be left out")
 file(WRITE "${plan_files}/untimed_runs.csv" "${plan_own_runs}\na,b,llama-2-7b,H100-80GB-SXM,8,4096,64,1,1,\n")
 shardwright_plan_run(
   measured_without_a_time 2 OPTIONS ${plan_measured} "${plan_files}/untimed_runs.csv"
@@ -319,7 +361,7 @@ shardwright_plan_page(experts BROWSER OPTIONS --model qwen3-235b-a22b --cluster 
 shardwright_plan_page(one_domain OPTIONS --model llama-2-70b --cluster v5px64 --sequences 256)
 shardwright_plan_page(no_memory BROWSER OPTIONS --model deepseek-v3 --cluster h800x64 --sequences 1024)
 shardwright_plan_page(measured OPTIONS ${plan_measured} "${plan_files}/own_runs.csv")
-shardwright_plan_page(impossible OPTIONS --model llama-2-7b --cluster h100x8 --sequences 7 --fix dp=8)
+shardwright_plan_page(impossible OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix pp=8,schedule=dualpipe)
 file(WRITE "${plan_files}/hostile.json"
      "{\"name\": \"<script>alert('x')</script>&\\\"<b>\", \"layers\": 16, \"hidden\": 2048, \"heads\": 16, \"feed_forward\": 8192, \"vocabulary\": 64000}\n")
 shardwright_plan_page(
