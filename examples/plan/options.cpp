@@ -252,6 +252,7 @@ void settle_run(Options& options, const std::string& precision, const std::strin
   options.run.stack = stack == "plain"      ? sw::KernelStack::plain
                       : stack == "compiled" ? sw::KernelStack::compiled
                                             : sw::KernelStack::tuned;
+  options.run.stops_early = stack == "plain";
   options.run.dispatch = dispatch == "all-to-all" ? sw::ExpertDispatch::all_to_all
                          : dispatch == "padded"   ? sw::ExpertDispatch::padded
                                                   : sw::ExpertDispatch::fused;

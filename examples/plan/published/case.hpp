@@ -429,6 +429,7 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
   out.run.stack = !fsdp                             ? KernelStack::tuned
                   : names_word(compiler, "compile") ? KernelStack::compiled
                                                     : KernelStack::plain;
+  out.run.stops_early = plan.zero_stage >= 3 && out.run.stack != KernelStack::compiled;
   if (std::string reason = detail::read_recomputation(row.text("recompute"), out.run, plan); !reason.empty())
     return fail(std::move(reason));
   detail::read_schedule(row, plan);

@@ -39,7 +39,8 @@ struct RankComputation {
   ForwardSeconds expert_layer{}; ///< A layer with experts, on the mean load of a rank.
   ForwardSeconds dense_again{};  ///< The parts of each that a selective recomputation runs again.
   ForwardSeconds expert_again{};
-  ForwardSeconds dense_skipped{}; ///< The part of a layer that even a full recomputation leaves out.
+  ForwardSeconds dense_skipped{}; ///< The parts of each that even a full recomputation leaves out.
+  ForwardSeconds expert_skipped{};
   ForwardSeconds head{};          ///< Logits and loss of the next token.
   double expert_host = 0; ///< Seconds that a host takes to launch both passes of a layer with experts.
   double host = 0;        ///< Seconds that a host takes to launch one pass of a layer.
@@ -98,7 +99,8 @@ struct ProductRates {
 struct FeedForwardSeconds {
   ForwardSeconds all{};
   double activation = 0;
-  double up = 0, down = 0; ///< Of a dense one's products.
+  double up = 0; ///< Of a dense one's products.
+  double down = 0;
 };
 
 /// The dense feed-forward of a layer, or shared experts that are `width` wide together.
@@ -132,7 +134,8 @@ struct FeedForwardSeconds {
   const double local = static_cast<double>(experts.count) / plan.ep;
   const double copies =
       tokens / t * experts.active * run.expert_capacity; // that a rank computes, as many as it sends
-  const double one = (rates.sides(h, columns * w) + rates.sides(w, h)) * 2;
+  const double rows = 2 * (copies + local * rates.lost) / rates.narrow;
+  const double down = rows * rates.sides(w, h);
   const double gate = model.biases ? shared.biased_traffic : 1;
   const double sorting = run.dispatch == ExpertDispatch::fused ? 1 : shared.sorting_traffic;
   const bool casts = run.precision == Precision::fp8 || run.precision == Precision::fp4;
@@ -141,7 +144,7 @@ struct FeedForwardSeconds {
       ((casts && !run.captured_experts ? shared.cast_bytes * copies * (2 * h + (columns + 1) * w) : 0) +
        shared.routed_bytes * sorting * copies * h) *
       traffic;
-  return {{(copies + local * rates.lost) * one / rates.narrow, 0, activation + moved}, activation};
+  return {{rows * rates.sides(h, columns * w) + down, 0, activation + moved}, activation, 0, down};
 }
 
 /// A layer of a state space: its two products, its scan, and the operations between them, which move memory
@@ -262,6 +265,8 @@ constexpr void add_experts(RankComputation& out, const ModelSpec& model, const R
   const bool all = listed.has(LayerOperation::experts);
   out.expert_layer += routed.all;
   out.expert_layer += always.all;
+  if (run.stops_early)
+    out.expert_skipped.matmul = routed.down + always.down;
   if (plan.recomputation == Recompute::selective) {
     out.expert_again += again_of(routed, listed, all);
     out.expert_again += again_of(always, listed, all || listed.has(LayerOperation::shared_experts));
@@ -306,7 +311,7 @@ constexpr void add_experts(RankComputation& out, const ModelSpec& model, const R
   if (model.dense_layers() > 0) {
     const FeedForwardSeconds dense = feed_forward(model.feed_forward);
     out.dense_layer += dense.all;
-    if (chip.host() == HostKind::compiled || run.stack == KernelStack::compiled) // no gradient reads it
+    if (chip.host() == HostKind::compiled || run.stack == KernelStack::compiled || run.stops_early)
       out.dense_skipped.matmul = dense.down;
     if (selects)
       out.dense_again += again_of(dense, listed, listed.has(LayerOperation::feed_forward));

@@ -42,9 +42,9 @@ struct Repeats {
 };
 
 /// Half of a layer's tensor-parallel traffic is that of its feed-forward, half of that before its products.
-[[nodiscard]] constexpr Repeats repeats_of(const PlanConfiguration& plan) noexcept {
+[[nodiscard]] constexpr Repeats repeats_of(const RunSpec& run, const PlanConfiguration& plan) noexcept {
   if (plan.recomputation == Recompute::full)
-    return {1, 0, 1, 1, 1, 1};
+    return {1, 0, 1, 1, 1, run.stops_early ? 0.5 : 1};
   if (plan.recomputation == Recompute::none)
     return {};
   const RecomputedOperations& again = plan.recomputed;
@@ -137,7 +137,7 @@ struct LayerPasses {
                                computed.host, 1 + repeats.layer, 0);
     }
     if (model.expert_layers() > 0) {
-      expert.again = repeats.of(computed.expert_layer, computed.expert_again);
+      expert.again = repeats.of(computed.expert_layer, computed.expert_again, computed.expert_skipped);
       expert.waits = host_waits(computed.expert_layer, expert.again, both + traffic.expert.exposed_seconds,
                                 (1 + repeats.expert_tensor) * traffic.tensor.exposed_seconds + gathered +
                                     (1 + repeats.expert) * traffic.expert.exposed_seconds,

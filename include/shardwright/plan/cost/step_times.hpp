@@ -136,7 +136,7 @@ constexpr void add_times(StepCost& cost, const ModelSpec& model, const RunSpec& 
                          const RankComputation& computed, const LayerTraffic& traffic, const PassForm& form,
                          const OfSchedule& of_schedule, const OfSharding& of_sharding) {
   const double microbatches = microbatches_of(run, plan);
-  const LayerPasses each_layer(model, computed, traffic, repeats_of(plan), shared, form);
+  const LayerPasses each_layer(model, computed, traffic, repeats_of(run, plan), shared, form);
   StagesOfStep stages = stages_of_step(model, plan, each_layer);
   const StagePass& mean = stages.mean;
   cost.matmul_seconds = microbatches * (3 * mean.forward.matmul + mean.again.matmul);

@@ -231,7 +231,7 @@ struct PipelineFilling {
   return stage_pass({dense, expert, 1.0 / plan.pp}, {in.model,
                                                      computed,
                                                      least_traffic(in, plan, links),
-                                                     repeats_of(plan),
+                                                     repeats_of(in.run, plan),
                                                      in.calibration.shared,
                                                      {.paired = 1}});
 }

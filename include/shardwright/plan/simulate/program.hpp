@@ -100,7 +100,7 @@ public:
     links_ = {shares.tensor, shares.context, shares.expert};
     const double experts = static_cast<double>(model.expert_layers()) / model.stacked_layers();
     const double dense = static_cast<double>(model.dense_layers()) / model.stacked_layers();
-    const LayerPasses each(model, computed, traffic, repeats_of(plan), shared_,
+    const LayerPasses each(model, computed, traffic, repeats_of(run, plan), shared_,
                            pass_form(plan, microbatches_of(run, plan)));
     const StagePlacement& placement = out_.schedule.placement();
     const int all = model.stacked_layers(), stages = placement.stages(), parts = stages / placement.ranks;

@@ -58,6 +58,8 @@ struct RunSpec {
   /// Age of the chip's generation when the program was written; infinite: old enough.
   double chip_months = std::numeric_limits<double>::infinity();
   bool offloads_layers = false; ///< What layers that are recomputed keep waits in the host's memory.
+  bool stops_early = false;     ///< A full recomputation ends once it has what gradients read (PyTorch's):
+                                ///< without last products, and experts' return of tokens.
   bool reproducible = false;    ///< The bits do not depend on the mesh: `reproducible`.
 
   [[nodiscard]] constexpr std::int64_t tokens() const noexcept { return sequences * sequence_length; }
