@@ -260,6 +260,7 @@ inline void read_attention(const PublishedRun& row, bool named, RunSpec& run) {
   run.flash_2 =
       text.empty() ? names_word(notes, "flash attention 2") || names_word(notes, "flashattention-2") || !named
                    : text == "flash2";
+  run.vendors_attention = text == "fused";
 }
 
 /// Returns whether a row ran on a framework's own kernels: as it says; else where ZeRO-2 or 3 on GPUs means

@@ -234,7 +234,7 @@ struct FeedForwardSeconds {
                                                  const RunSpec& run, const PlanConfiguration& plan,
                                                  const Calibration& calibration, double tokens) noexcept {
   const SharedCalibration& shared = calibration.shared;
-  const bool vendors = run.stack == KernelStack::tuned && !run.flash_2;
+  const bool vendors = run.vendors_attention || (run.stack == KernelStack::tuned && !run.flash_2);
   const double kernel =
       vendors ? calibration.chip.attention * chip.sustained : calibration.chip.plain_attention;
   const double pairs =

@@ -53,6 +53,7 @@ struct RunSpec {
   bool overlapped_tensor = false; ///< Tensor-parallel traffic runs beside parts of its own products.
   bool fused_attention = true;    ///< Scores never leave the chip's registers; false for runs before 2022.
   bool flash_2 = false;           ///< Attention is that of FlashAttention-2 whatever the stack.
+  bool vendors_attention = false; ///< Attention is the vendor's (cuDNN's) whatever the stack.
   double logit_bytes =
       0; ///< Kept per logit of a microbatch; 0 takes what is usual, a chunked loss much less.
   /// Age of the chip's generation when the program was written; infinite: old enough.
