@@ -94,6 +94,7 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
   set("window_layers", model.window_layers);
   if (model.window > 0 && row.text("window_layers").empty() && model.window_layers == 0)
     model.window_layers = model.layers;
+  set("prediction_layers", model.prediction_layers);
   model.parallel_block = row.integer("parallel_block", true).value_or(model.parallel_block ? 1 : 0) != 0;
   if (!model.experts.used())
     return;
@@ -211,11 +212,13 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
              : ExpertDispatch::all_to_all;
 }
 
-/// NVIDIA's containers capture layers with experts on Blackwell since 26.06, unless the row says that the
-/// host launches them.
+/// Whether a row says that layers with experts are captured; unless it says that the host launches them,
+/// NVIDIA's containers capture them on Blackwell since 26.06.
 [[nodiscard]] inline bool captures_experts(const PublishedRun& row, const ChipSpec& chip) {
-  return chip.generation == ChipGeneration::blackwell && runs_in_container(row, "26.06") &&
-         !names_word(row.text("dispatch"), "launched");
+  const std::string_view dispatch = row.text("dispatch");
+  return names_word(dispatch, "captured") ||
+         (chip.generation == ChipGeneration::blackwell && runs_in_container(row, "26.06") &&
+          !names_word(dispatch, "launched"));
 }
 
 /// Months from the first systems with a GPU's generation to the program of a row, by its container (YY.MM) or
@@ -374,7 +377,7 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
 /// stack of its kernels (tuned, plain or compiled), attention (fused, flash2 or unfused), what it overlaps
 /// (overlap: tensor, experts or none), shard_ranks (HSDP: the ranks that share what ZeRO shards), and of its
 /// model window and window_layers, parallel_block (0 or 1), expert_every, leading_dense_layers, expert_ffn,
-/// shared_experts and shared_ffn.
+/// shared_experts, shared_ffn and prediction_layers.
 ///
 /// Defaults for empty columns: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
 /// recomputed, 1F1B (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an
