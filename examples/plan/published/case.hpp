@@ -10,6 +10,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>
 #include <shardwright/core/foreign_text.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
 #include <shardwright/plan/cost/model_size.hpp>
 #include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
@@ -251,15 +252,16 @@ inline void read_overlap(const PublishedRun& row, const ModelSpec& model, RunSpe
                                                : names_word(overlap, "expert"));
 }
 
-/// Settles the kernels of attention: as the row or its notes say; else runs in fp16 are assumed to predate
-/// fused ones, and programs that are not named to run FlashAttention-2.
+/// Settles the kernels of attention: as the row or its notes say; else runs in fp16 that are not dated 2023
+/// or later are assumed to predate fused ones, and programs that are not named to run FlashAttention-2.
 inline void read_attention(const PublishedRun& row, bool named, RunSpec& run) {
   const std::string_view text = row.text("attention"), notes = row.text("notes");
   if (!text.empty() && text != "fused" && text != "flash2" && text != "unfused")
     throw DataError("Runs, line " + std::to_string(row.line()) +
                     ": attention must be fused, flash2 or unfused, but it is " +
                     shardwright::detail::quoted_text(text));
-  run.fused_attention = text.empty() ? run.precision != Precision::fp16 : text != "unfused";
+  run.fused_attention =
+      text.empty() ? run.precision != Precision::fp16 || row.text("date") >= "2023" : text != "unfused";
   run.flash_2 =
       text.empty() ? names_word(notes, "flash attention 2") || names_word(notes, "flashattention-2") || !named
                    : text == "flash2";
@@ -354,9 +356,9 @@ inline void read_schedule(const PublishedRun& row, PlanConfiguration& plan) {
   }
 }
 
-/// The sequences of a microbatch that a row does not state: all of a rank's on a TPU, whose programs seldom
-/// accumulate, and with the pipelines of torch.distributed.pipelining as many as they take unless told
-/// otherwise.
+/// The sequences of a microbatch that a row does not state, if its chip or its pipeline tells: all of a
+/// rank's on a TPU, whose programs seldom accumulate, and with the pipelines of torch.distributed.pipelining
+/// as many as they take unless told otherwise.
 inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanConfiguration& plan,
                              bool fsdp) {
   const auto each = static_cast<int>(out.run.sequences / plan.dp);
@@ -366,6 +368,26 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
     plan.microbatch = std::max(1, static_cast<int>(each / (std::int64_t{plan.pp} * plan.chunks)));
     if (row.text("zero_stage").empty())
       plan.zero_stage = 3;
+  }
+}
+
+/// Settles what a row leaves open by memory: no more is recomputed than must be, and without a pipeline, a
+/// microbatch is the largest part of a rank's batch that fits.
+inline void settle_by_memory(const PublishedRun& row, RunCase& out) {
+  PlanConfiguration& plan = out.plan;
+  const auto fits = [&out] {
+    return evaluate(out.model, out.cluster, out.run, out.plan).memory.total() <=
+           out.cluster.chip.memory_bytes;
+  };
+  // The tables of NVIDIA name recomputation wherever it runs.
+  if (row.text("recompute").empty() && !names_word(row.text("source"), "nvidia"))
+    while (plan.recomputation != Recompute::full && !fits())
+      plan.recomputation = plan.recomputation == Recompute::none ? Recompute::selective : Recompute::full;
+  if (row.text("microbatch_size").empty() && plan.pp == 1 && plan.microbatch == 1) {
+    const std::int64_t each = out.run.sequences / plan.dp;
+    plan.microbatch = static_cast<int>(std::clamp<std::int64_t>(each, 1, 256));
+    while (plan.microbatch > 1 && (each % plan.microbatch != 0 || !fits()))
+      --plan.microbatch;
   }
 }
 
@@ -379,13 +401,14 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
 /// model window and window_layers, parallel_block (0 or 1), expert_every, leading_dense_layers, expert_ffn,
 /// shared_experts, shared_ffn and prediction_layers.
 ///
-/// Defaults for empty columns: ZeRO-1, one sequence per microbatch (on a TPU all of a rank's), nothing
-/// recomputed, 1F1B (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an
-/// overlap mean that all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load
-/// (GShard's capacity). Runs in fp16 are assumed to predate fused attention. The age of a GPU's generation
-/// follows from the container that notes name, else from the date. Recomputation is a kind, a list
-/// of operations of `find_operations`, a policy of `find_policy`, or after the word "offload" the values that
-/// wait in the host's memory, by the names of `find_kept`. If the stack is empty, ZeRO-2 and 3 on
+/// Defaults for empty columns: ZeRO-1, no more recomputed than memory demands (nothing by NVIDIA's tables),
+/// one sequence per microbatch of a pipeline and otherwise as many as fit (on a TPU all of a rank's), 1F1B
+/// (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an overlap mean that
+/// all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load (GShard's
+/// capacity). Runs in fp16 are assumed to predate fused attention unless dated 2023 or later. The age of a
+/// GPU's generation follows from the container that notes name, else from the date. Recomputation is a kind,
+/// a list of operations of `find_operations`, a policy of `find_policy`, or after the word "offload" the
+/// values that wait in the host's memory, by the names of `find_kept`. If the stack is empty, ZeRO-2 and 3 on
 /// GPUs mean PyTorch FSDP, and so the plain one, or the compiled one if notes name a compiler, unless source
 /// or notes name MaxText, JAX, Megatron or NeMo.
 /// @throws DataError naming line and field of an invalid cell.
@@ -440,6 +463,7 @@ inline void guess_microbatch(const PublishedRun& row, const RunCase& out, PlanCo
   plan.microbatch = row.integer("microbatch_size").value_or(1);
   if (row.text("microbatch_size").empty())
     detail::guess_microbatch(row, out, plan, fsdp);
+  detail::settle_by_memory(row, out);
 
   const double tokens = static_cast<double>(out.run.tokens());
   if (const auto seconds = row.number("step_time_s"))

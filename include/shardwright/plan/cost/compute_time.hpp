@@ -41,7 +41,7 @@ struct RankComputation {
   ForwardSeconds expert_again{};
   ForwardSeconds dense_skipped{}; ///< The parts of each that even a full recomputation leaves out.
   ForwardSeconds expert_skipped{};
-  ForwardSeconds head{};          ///< Logits and loss of the next token.
+  ForwardSeconds head{};  ///< Logits and loss of the next token.
   double expert_host = 0; ///< Seconds that a host takes to launch both passes of a layer with experts.
   double host = 0;        ///< Seconds that a host takes to launch one pass of a layer.
 };
