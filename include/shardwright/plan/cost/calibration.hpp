@@ -21,22 +21,22 @@ struct ChipCalibration {
 
 /// @brief Constants that all generations share: first the fitted ones, down to `step_seconds`.
 ///
-/// `scripts/fit_planner` fits these to six files of runs in data/ and writes them here.
+/// `scripts/fit_planner` fits these to seven files of runs in data/ and writes them here.
 /// The others are assumed: round figures, with which runs of other sources are predicted as well as with
 /// fitted ones; 0.82 of NVLink is 370 of 450 GB/s, as NCCL reaches on an H100.
 struct SharedCalibration {
-  double attention_reached = 0.672; ///< Fraction of the published rates of attention kernels, in a model.
-  double eight_bit = 0.857;         ///< Fraction of the saving that the peaks of 8-bit formats promise.
-  double rows_half = 542;           ///< Tokens of a product that takes twice its asymptotic time.
-  double plain_traffic = 1.7;       ///< Factor on the traffic of a layer in the plain stack.
-  double expert_seconds = 0.00379;  ///< Time of a separate host for both passes of a layer with experts.
-  double each_expert_seconds = 0.000229; ///< The same for each expert of a rank, which has its own kernels.
-  double behind_host = 0.31;     ///< Share of the shorter of host and chip time, added for such a layer.
-  double biased_traffic = 7.48;  ///< Factor on branch_bytes for experts with biases.
-  double scan_flops = 3.68e+13;  ///< FLOP/s of the scans of state spaces, whatever the chip.
-  double unknown_program = 1.14; ///< Factor on the time of programs that are not tuned for their chips.
-  double falls = 0.0154;         ///< Growth of a collective's time per doubling of the domains that it spans.
-  double step_seconds = 0.0163;  ///< Time of a step besides its passes: data, norms, synchronisation.
+  double attention_reached = 0.671;     ///< Fraction of the published rates of attention kernels, in a model.
+  double eight_bit = 0.858;             ///< Fraction of the saving that the peaks of 8-bit formats promise.
+  double rows_half = 499;               ///< Tokens of a product that takes twice its asymptotic time.
+  double plain_traffic = 1.8;           ///< Factor on the traffic of a layer in the plain stack.
+  double expert_seconds = 0.00418;      ///< Time of a separate host for both passes of a layer with experts.
+  double each_expert_seconds = 0.00021; ///< The same for each expert of a rank, which has its own kernels.
+  double behind_host = 0.313;   ///< Share of the shorter of host and chip time, added for such a layer.
+  double biased_traffic = 7.29; ///< Factor on branch_bytes for experts with biases.
+  double scan_flops = 3.75e+13; ///< FLOP/s of the scans of state spaces, whatever the chip.
+  double unknown_program = 1.1; ///< Factor on the time of programs that are not tuned for their chips.
+  double falls = 0.0157;        ///< Growth of a collective's time per doubling of the domains that it spans.
+  double step_seconds = 0.0112; ///< Time of a step besides its passes: data, norms, synchronisation.
 
   double exponentials_shown = 0.5; ///< Share of softmax's exponentials that products do not hide.
   double attention_half = 500;     ///< Tokens in reach of a chip whose attention runs at half of its rate.
@@ -52,7 +52,7 @@ struct SharedCalibration {
   double overlapping_host = 1.3; ///< The same if all-to-alls run beside another microbatch.
   double captured_share =
       0.3; ///< Fraction of the host's time, and of exposed all-to-alls, with captured graphs.
-  double sorting_traffic = 2.5; ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
+  double sorting_traffic = 1.7; ///< Factor on routed_bytes if no fused dispatch sorts copies of tokens.
   double cast_bytes = 12;       ///< Traffic per element that a product of experts casts to 8 bits.
   double early_slows = 0.15;    ///< Slow-down of products and attention in a generation's first programs.
   double start_seconds = 20e-6; ///< Time that a collective takes to start.
@@ -88,13 +88,13 @@ struct RatioInterval {
 struct Calibration {
   ChipCalibration chip{};
   SharedCalibration shared{};
-  RatioInterval dense{0.914, 1.12};   // of models without experts
-  RatioInterval experts{0.84, 1.12};  // of models with experts
-  RatioInterval unknown{0.789, 1.91}; // of other programs, beside `unknown_program`
+  RatioInterval dense{0.915, 1.13};   // of models without experts
+  RatioInterval experts{0.84, 1.26};  // of models with experts
+  RatioInterval unknown{0.776, 1.34}; // of other programs, beside `unknown_program`
   /// Standard deviations of that ratio's logarithm among the runs of one source: what is left of the errors
   /// if the program is known.
-  double dense_within = 0.0805;
-  double experts_within = 0.0947;
+  double dense_within = 0.114;
+  double experts_within = 0.143;
 };
 
 /// @brief Constants of each ChipGeneration, in its order. The second and third columns follow papers'
@@ -103,9 +103,9 @@ struct Calibration {
 /// less backward). Blackwell is assumed to run the latter alike, but FlashAttention-2 no faster than an H100
 /// (320 to 346 TFLOP/s: github.com/Dao-AILab/flash-attention/issues/1589).
 inline constexpr std::array<ChipCalibration, 5> chip_calibrations{{
-    {0.835, 0.55, 0.55}, // ampere
-    {0.775, 0.60, 0.30}, // hopper
-    {0.764, 0.60, 0.15}, // blackwell
+    {0.828, 0.55, 0.55}, // ampere
+    {0.759, 0.60, 0.30}, // hopper
+    {0.744, 0.60, 0.15}, // blackwell
     {0.85, 0.50, 0.50},  // tpu
     {0.75, 0.60, 0.30},  // generic
 }};
