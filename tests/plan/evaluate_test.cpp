@@ -224,6 +224,26 @@ TEST_CASE("a compiler fuses operations between products, but not attention", "[e
   CHECK(compiled.attention_seconds > tuned.attention_seconds);
   const RunSpec flash{.sequences = 256, .sequence_length = 8192, .flash_2 = true};
   CHECK(evaluate(llama_70b, cluster, flash, plan).attention_seconds == Approx(plain.attention_seconds));
+  const RunSpec vendors{
+      .sequences = 256, .sequence_length = 8192, .stack = KernelStack::plain, .vendors_attention = true};
+  CHECK(evaluate(llama_70b, cluster, vendors, plan).attention_seconds == Approx(tuned.attention_seconds));
+}
+
+TEST_CASE("a checkpoint that stops early runs neither last products nor the return of tokens again",
+          "[evaluate]") {
+  const auto of = [&](Recompute kind, bool early) {
+    return evaluate(*find_model("qwen3-30b-a3b"), cluster,
+                    {.sequences = 256, .sequence_length = 4096, .stops_early = early},
+                    {.ep = 8, .dp = 256, .zero_stage = 3, .recomputation = kind});
+  };
+  const StepCost none = of(Recompute::none, true), early = of(Recompute::full, true),
+                 full = of(Recompute::full, false);
+  CHECK(none.step_seconds == of(Recompute::none, false).step_seconds);
+  // The last products are a third of the experts'; of four all-to-alls of a layer that is run again, one.
+  CHECK(early.matmul_seconds - none.matmul_seconds < 0.85 * (full.matmul_seconds - none.matmul_seconds));
+  const auto returned = [](const StepCost& cost) { return cost.of(Traffic::expert).bytes; };
+  CHECK(returned(early) == Approx(returned(none) * 1.25));
+  CHECK(returned(full) == Approx(returned(none) * 1.5));
 }
 
 TEST_CASE("a compiler runs no product again that no gradient reads, and PyTorch overlaps none with traffic",

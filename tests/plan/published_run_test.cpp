@@ -121,6 +121,9 @@ TEST_CASE("a row may say whose kernels it ran on, and what its loss keeps", "[pu
   CHECK(case_of("b,torch.compile,plain,,1").run.stack == KernelStack::plain);
   CHECK(case_of("b,,compiled,,1").run.stack == KernelStack::compiled);
   CHECK(case_of("b,,tuned,,3").run.stack == KernelStack::tuned);
+  CHECK(case_of("b,,tuned,,3").run.stops_early);
+  CHECK_FALSE(case_of("b,,tuned,,1").run.stops_early);
+  CHECK_FALSE(case_of("b,,compiled,,3").run.stops_early);
   CHECK(case_of("b,,,,1").run.logit_bytes == 0);
   CHECK(case_of("b,,,2,1").run.logit_bytes == 2);
   CHECK_THROWS_WITH(case_of("b,,fast,,1"),
@@ -180,6 +183,13 @@ TEST_CASE("a row may state what its program overlaps, sends, fuses and keeps", "
       ContainsSubstring("line 2: attention must be fused, flash2 or unfused, but it is 'flash'"));
   CHECK(with("attention", "flash2").run.flash_2);
   CHECK_FALSE(with("attention", "fused").run.flash_2);
+  CHECK(with("attention", "fused").run.vendors_attention);
+  CHECK_FALSE(with("attention", "flash2").run.vendors_attention);
+  CHECK(with("attention,date", ",2023-06", "fp16").run.fused_attention);
+  CHECK_FALSE(with("attention,date", ",2022", "fp16").run.fused_attention);
+  CHECK(with("dispatch", "captured").run.captured_experts);
+  CHECK_FALSE(with("dispatch", "DeepEP").run.captured_experts);
+  CHECK(with("prediction_layers", "2").model.prediction_layers == 2);
   CHECK(with("attention", "").run.flash_2); // of a program that is not named
   CHECK_FALSE(with("program", "NeMo").run.flash_2);
   CHECK(with("program,notes", "NeMo,Flash attention 2").run.flash_2);
@@ -205,6 +215,25 @@ TEST_CASE("a row may state what its program overlaps, sends, fuses and keeps", "
   CHECK(
       with("recompute", "everything").not_handled ==
       "recompute 'everything' is neither a kind of recomputation, nor a list of operations, nor a known policy");
+}
+
+TEST_CASE("what a row leaves open follows from the memory of its chip", "[published_run]") {
+  const auto with = [](const std::string& sequences, const std::string& cells) {
+    const RunCase one = read_run_case(
+        read_published_runs("id,source,model,chip,n_chips,seq_len,tp,zero_stage,global_batch_seqs,"
+                            "microbatch_size,recompute,pp\na,b,llama-3.1-8b,H100-80GB-SXM,8,8192,1,3," +
+                            sequences + "," + cells + "\n")
+            .at(0));
+    REQUIRE(one.not_handled.empty());
+    const double memory = evaluate(one.model, one.cluster, one.run, one.plan).memory.total();
+    CHECK(memory <= one.cluster.chip.memory_bytes);
+    return one.plan;
+  };
+  CHECK(with("8", "1,,1").recomputation == Recompute::none);
+  CHECK(with("16", "2,,1").recomputation == Recompute::full); // 122 GB without any, 87 GB with the usual one
+  CHECK(with("64", ",full,1").microbatch == 2);
+  CHECK(with("24", ",full,1").microbatch == 3); // all of a rank's sequences
+  CHECK(with("64", "1,full,1").microbatch == 1);
 }
 
 TEST_CASE("dimensions that a row leaves out follow from its parameters", "[published_run]") {
@@ -284,7 +313,7 @@ TEST_CASE("runs of later sources, of other makers' chips and of the blind test a
   };
   for (const File& file :
        {File{"later_runs.csv", 68, 0.06, 0.16, 0.7}, File{"held_out_runs.csv", 55, 0.1, 0.21, 0.7},
-        File{"other_chips_runs.csv", 61, 0.2, 0.47, 0.7}, File{"blind_runs.csv", 194, 0.085, 0.42, 0.68}}) {
+        File{"other_chips_runs.csv", 61, 0.2, 0.47, 0.55}, File{"blind_runs.csv", 194, 0.08, 0.31, 0.8}}) {
     std::vector<double> errors;
     std::vector<RunOutcome> outcomes;
     for (const RunOutcome& one : evaluate_runs(rows_of(file.name))) {
@@ -347,7 +376,7 @@ TEST_CASE("a program that is not named takes longer than one whose authors tuned
 }
 
 TEST_CASE("one run of a program tells how long its others take", "[published_run]") {
-  // The first run of each source that nothing is fitted to stands for the user's own.
+  // The first run of each source stands for the user's own.
   std::map<std::string, ProgramFactor> programs;
   std::vector<double> before, after;
   std::vector<RunOutcome> others;
@@ -363,8 +392,9 @@ TEST_CASE("one run of a program tells how long its others take", "[published_run
   }
   CHECK(after.size() == 160);
   CHECK(summary_of(after).median <= 0.065);
+  CHECK(summary_of(after).ninetieth <= 0.28);
   CHECK(summary_of(after).median < summary_of(before).median);
-  CHECK(within_interval(others) >= 0.68);
+  CHECK(within_interval(others) >= 0.8);
 }
 
 TEST_CASE("a program's factor is the median over its runs, and scales every time of a step",
