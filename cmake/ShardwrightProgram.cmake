@@ -21,6 +21,28 @@ function(shardwright_program_flags target)
   endif()
 endfunction()
 
+# How clang++ precompiles headers. What they define is compiled once, in cmake/precompiled.cpp, instead of in every unit.
+# In CMake's own options a compiler cache would not see which paths it must make relative, and headers that another clone
+# has precompiled would name that clone's files: with a root they are found in this one. clang++ would read an old file
+# cmake_pch.hxx.pch to make the new one, hence another name, and none may be left of an earlier version.
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  set(CMAKE_PCH_EXTENSION .ast)
+  set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -fpch-codegen -Xclang -fno-pch-timestamp -Xclang
+                                           -relocatable-pch "-Wp,-isysroot,${PROJECT_SOURCE_DIR}" -include <PCH_HEADER> -x c++-header)
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE> -isysroot "${PROJECT_SOURCE_DIR}" -iquote
+                                        "${PROJECT_SOURCE_DIR}" -include <PCH_HEADER>)
+endif()
+
+# shardwright_add_precompiled(<target>): gives a library whose objects programs link what the headers define.
+function(shardwright_add_precompiled target)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    file(REMOVE "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.pch")
+    set(source "${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp")
+    target_sources(${target} PRIVATE "${source}")
+    set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS "-Xclang;-building-pch-with-obj")
+  endif()
+endfunction()
+
 # shardwright_program(<name> <source>...): an executable against the whole library, which finds the transports compiled.
 function(shardwright_program name)
   add_executable(${name} ${ARGN} ${shardwright_fast_kernels})
