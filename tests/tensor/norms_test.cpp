@@ -326,10 +326,50 @@ TEST_CASE("the kernel of exact sums keeps every bit") {
       CHECK(sums_exactly<kernels::ElementTerms>(std::vector<double>(200, special),
                                                 x = std::vector<double>(200)));
     }
+  for (const int exponent : {1, 30, 60, 80, 200}) { // cancels what has left the window for a while
+    auto x = numbers(5000, -2, 4);
+    x[1001] = std::ldexp(1.0, exponent);
+    x[1001 + 24] = -x[1001];
+    CHECK(sums_exactly<kernels::ElementTerms>(x, x));
+    CHECK(sums_exactly<kernels::ProductTerms>(x, std::vector<double>(x.size(), 1.0)));
+    CHECK(sums_exactly<kernels::ProductTerms>(x, x));
+    x[3000] = std::ldexp(-1.5, -exponent); // smaller than the others
+    CHECK(sums_exactly<kernels::ElementTerms>(x, x));
+    for (std::size_t i = 0; i < x.size(); i += 3)
+      x[i] = 0;
+    CHECK(sums_exactly<kernels::ElementTerms>(x, x));
+  }
   const std::vector<bfloat16> halves(300, bfloat16(0.1f));
   CHECK(sums_exactly<kernels::ElementTerms>(halves, halves));
   CHECK(sums_exactly<kernels::ProductTerms>(halves, halves));
 }
+
+#if defined(__SSE2__)
+TEST_CASE("an exact sum keeps subnormal numbers in programs that drop them") {
+  std::vector<double> x(700);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = i % 50 == 7 ? std::ldexp(1.0, -1050) : 1 + std::ldexp(static_cast<double>(i), -20);
+  const std::vector<double> tiny(x.size(), 0x1p-20); // of which products of the subnormal numbers keep bits
+  for (const bool product : {false, true}) {
+    ExactSum sums[2];
+    for (const bool drop : {false, true}) {
+      const unsigned before = __builtin_ia32_stmxcsr();
+      __builtin_ia32_ldmxcsr(drop ? before | 0x8040U : before); // as -ffast-math sets it at the start
+      ExactSum* const to = &sums[drop ? 1 : 0];
+      const VectorView<const double> left(x.data(), x.size());
+      if (product) {
+        kernels::exact_sum<kernels::ProductTerms>(Kokkos::Serial(), left,
+                                                  VectorView<const double>(tiny.data(), tiny.size()), to, to);
+      } else {
+        kernels::exact_sum<kernels::ElementTerms>(Kokkos::Serial(), left, left, to, to);
+      }
+      CHECK((__builtin_ia32_stmxcsr() & 0x8040U) == (drop ? 0x8040U : before & 0x8040U));
+      __builtin_ia32_ldmxcsr(before);
+    }
+    CHECK(std::memcmp(&sums[0], &sums[1], sizeof(ExactSum)) == 0);
+  }
+}
+#endif
 
 using Ordered = decltype(shardwright::dot<OrderedSum>(std::declval<const ShardedTensor<Plain, float>&>(),
                                                       std::declval<const ShardedTensor<Haloed, float>&>()));

@@ -2,7 +2,8 @@
 #pragma once
 
 /// @file
-/// @brief Results of host kernels that compilers must not fuse with the next operation.
+/// @brief Results of host kernels that compilers must not fuse with the next operation, or lose when they are
+/// subnormal.
 
 #include <shardwright/core/config.hpp>
 
@@ -38,5 +39,28 @@ SHARDWRIGHT_FUNCTION inline void in_order([[maybe_unused]] V& first, [[maybe_unu
   asm("" : "+m"(first), "+m"(second));
 #endif
 }
+
+/// Makes this thread keep subnormal numbers while it lives: programs linked with -ffast-math take them for 0.
+class SubnormalNumbers {
+public:
+#if defined(__SSE2__) && !defined(__CUDA_ARCH__)
+  SubnormalNumbers() : before_(__builtin_ia32_stmxcsr()) {
+    if ((before_ & dropped) != 0)
+      __builtin_ia32_ldmxcsr(before_ & ~dropped);
+  }
+  ~SubnormalNumbers() {
+    if ((before_ & dropped) != 0)
+      __builtin_ia32_ldmxcsr(before_);
+  }
+
+private:
+  static constexpr unsigned dropped = 0x8040; // results, operands
+  unsigned before_;
+#else
+  SubnormalNumbers() {}
+#endif
+  SubnormalNumbers(const SubnormalNumbers&) = delete;
+  SubnormalNumbers& operator=(const SubnormalNumbers&) = delete;
+};
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI::kernels::detail
