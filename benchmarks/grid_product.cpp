@@ -67,6 +67,7 @@ struct Options {
   std::vector<int> blocks{64, 128, 256, 0};
   int turns = 15;
   bool check = true;
+  std::string form = "NN";
 };
 
 /// Any element of a matrix, the same on all ranks.
@@ -98,11 +99,13 @@ public:
   Scalapack& operator=(const Scalapack&) = delete;
   ~Scalapack() { Cblacs_gridexit(context_); }
 
-  void multiply() {
+  /// @param form "N" or "T" for each operand, as in pdgemm
+  void multiply(const std::string& form) {
     const double one = 1, zero = 0;
     const int first = 1;
-    pdgemm_("N", "N", &size_, &size_, &size_, &one, a_.data(), &first, &first, descriptor_.data(), b_.data(),
-            &first, &first, descriptor_.data(), &zero, c_.data(), &first, &first, descriptor_.data());
+    pdgemm_(&form[0], &form[1], &size_, &size_, &size_, &one, a_.data(), &first, &first, descriptor_.data(),
+            b_.data(), &first, &first, descriptor_.data(), &zero, c_.data(), &first, &first,
+            descriptor_.data());
   }
   /// Calls visit(row, column, element of C) for this rank's elements.
   template <class Visit> void for_each(Visit visit) const {
@@ -153,20 +156,28 @@ int compare(sw::HostCommunicator world, const Options& options) {
       c(mesh, {options.size, options.size});
   fill(a, 1);
   fill(b, 2);
-  const auto turn = [&](auto multiply) {
+  const auto turn = [&](const auto& call) {
     world.barrier();
     const auto begin = benchmark::Clock::now();
-    multiply();
+    call();
     world.barrier();
     return benchmark::seconds_since(begin);
   };
-  sw::matmul_into(c, a, b);
+  const auto multiply = [&] {
+    if (options.form == "NT")
+      sw::matmul_input_gradient_into(c, a, b);
+    else if (options.form == "TN")
+      sw::matmul_weight_gradient_into(c, a, b);
+    else
+      sw::matmul_into(c, a, b);
+  };
+  multiply();
   const auto whole = sw::redistribute<sw::Layout<2>>(c);
   for (int block : options.blocks) {
     if (block == 0) // one block a rank, as ours
       block = options.size / std::max(grid_rows, grid_columns);
     Scalapack theirs(options.size, block, grid_rows, grid_columns);
-    theirs.multiply();
+    theirs.multiply(options.form);
     std::array<double, 1> difference{0};
     theirs.for_each([&](std::int64_t i, std::int64_t j, double value) {
       const double own = whole.data()[i * options.size + j];
@@ -175,15 +186,15 @@ int compare(sw::HostCommunicator world, const Options& options) {
     world.all_reduce_in_place(difference, sw::ReduceOp::maximum);
     std::vector<double> times, ratios;
     for (int i = 0; i < options.turns; ++i) {
-      const double mine = turn([&] { sw::matmul_into(c, a, b); });
-      const double other = turn([&] { theirs.multiply(); });
+      const double mine = turn(multiply);
+      const double other = turn([&] { theirs.multiply(options.form); });
       times.push_back(mine);
       ratios.push_back(other / mine);
     }
     if (world.rank() == 0)
-      std::printf("%d x %d ranks, %d x %d, %s: %.1f ms, %.2f of the speed of pdgemm in blocks of %d "
+      std::printf("%d x %d ranks, %d x %d, %s, %s: %.1f ms, %.2f of the speed of pdgemm in blocks of %d "
                   "(largest difference %.1e)\n",
-                  grid_rows, grid_columns, options.size, options.size,
+                  grid_rows, grid_columns, options.size, options.size, options.form.c_str(),
                   options.check ? "calls compared" : "unchecked", benchmark::median(times) * 1e3,
                   benchmark::median(ratios), block, difference[0]);
   }
@@ -199,6 +210,8 @@ int main(int argc, char** argv) {
   app.add_option("--blocks", options.blocks, "widths of pdgemm's blocks; 0: one block a rank")
       ->delimiter(',');
   app.add_option("--turns", options.turns, "pairs of turns; figures are medians over them");
+  app.add_option("--form", options.form, "which operands are transposed")
+      ->check(CLI::IsMember({"NN", "NT", "TN"}));
   app.add_flag("!--unchecked", options.check, "ranks do not compare their calls");
   CLI11_PARSE(app, argc, argv);
   const Kokkos::ScopeGuard kokkos(argc, argv);

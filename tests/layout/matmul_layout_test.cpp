@@ -154,6 +154,8 @@ TEST_CASE("the plan of a product over a grid is known when it is compiled", "[ma
   STATIC_REQUIRE(!detail::is_grid<Layout<2, Shard<0, dp, Halo<1>>, Shard<1, tp>>>);
   // In alphabetical order: cp, dp, tp.
   using Layers = Layout<2, Shard<0, dp>, Shard<1, tp>, Partial<Sum, cp>>;
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Hidden, Hidden, MatmulForm::right_transposed>, Hidden>);
+  STATIC_REQUIRE(std::is_same_v<MatmulLayout<Hidden, Hidden, MatmulForm::left_transposed>, Hidden>);
   STATIC_REQUIRE(detail::is_sum_of_grid<Hidden, Layers>());
   STATIC_REQUIRE(!detail::is_sum_of_grid<Hidden, Hidden>() && !detail::is_sum_of_grid<Hidden, Unfinished>());
   STATIC_REQUIRE(!detail::is_sum_of_grid<Hidden, Layout<2, Shard<0, dp>, Shard<1, tp>, Partial<Avg, cp>>>());

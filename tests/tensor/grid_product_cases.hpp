@@ -103,6 +103,9 @@ void check_grid_gradients(const Mesh& mesh, const std::array<std::int64_t, 3>& s
   fill_numbers(y, 3);
   auto left = matmul_input_gradient(y, b);
   auto right = matmul_weight_gradient(a, y);
+  const auto transposed = matmul_transposed(y, b);
+  for (std::size_t i = 0; i < left.local_size(); ++i)
+    findings.expect(transposed.data()[i] == left.data()[i], name, ": transposed ", i);
   matmul_input_gradient_into(left, y, b, 2);
   matmul_weight_gradient_into(right, a, y, 2);
   const auto check = [&](const auto& found, std::int64_t terms, const char* what, const auto& term) {
@@ -145,8 +148,10 @@ inline void check_grid_products(const HostCommunicator& world, Findings& finding
       // Ranks of a column count in the order of the mesh, which is neither that of the blocks nor of names.
       using Nested = Layout<2, Shard<0, depth, x>, Shard<1, y>>;
       check_grid_product<Nested, Nested>(mesh, counts, {13, 19, 11}, "nested" + on, findings);
-      for (const auto& shape : {std::array<std::int64_t, 3>{13, 19, 11}, {3, 5, 2}})
+      for (const auto& shape : {std::array<std::int64_t, 3>{13, 19, 11}, {3, 5, 2}, {4, 0, 3}}) {
         check_grid_gradients<Grid>(mesh, shape, "gradients" + on, findings);
+        check_grid_gradients<Nested>(mesh, shape, "nested gradients" + on, findings);
+      }
       if (layers == 1)
         check_grid_product<Grid, Grid, bfloat16>(mesh, counts, {13, 19, 11}, "narrow" + on, findings);
     }

@@ -116,6 +116,18 @@ template <class Result, class GridMesh> void check_grid(const GridMesh& mesh, Fi
   for (double& element : dw)
     element *= 2;
   same(sum, dw, "dW twice");
+  if constexpr (std::is_same_v<Result, Grid>) {
+    const auto v = random_tensor<Grid>(mesh, {2, 5}, 4);
+    sw::Tape<> of_transposed;
+    const auto first = of_transposed.variable(x), second = of_transposed.variable(v);
+    const auto z = sw::matmul_transposed(first, second);
+    of_transposed.seed(z, g.clone());
+    same(z.value(), plain_product(whole_of(x), whole_of(sw::transpose<0, 1>(v)), 7, 2), "y of transposed");
+    of_transposed.backward();
+    same(of_transposed.gradient(first), plain_product(whole_of(g), whole_of(v), 7, 5), "dX of transposed");
+    const Vector gt = whole_of(sw::transpose<0, 1>(g));
+    same(of_transposed.gradient(second), plain_product(gt, whole_of(x), 2, 5), "dW of transposed");
+  }
 }
 
 using Reproducible = sw::Reproducible<sw::DefaultTarget>;

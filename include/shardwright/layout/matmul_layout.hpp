@@ -100,9 +100,9 @@ template <MatmulForm form> struct MatmulRule {
 
 template <class Left, class Right, MatmulForm form>
 struct MatmulLayoutOf : Propagated<MatmulRule<form>, Left, Right> {};
-template <class Grid>
+template <class Grid, MatmulForm form>
 requires is_grid<Grid>
-struct MatmulLayoutOf<Grid, Grid, MatmulForm::plain> {
+struct MatmulLayoutOf<Grid, Grid, form> {
   using type = Grid;
 };
 

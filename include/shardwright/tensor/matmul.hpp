@@ -46,6 +46,13 @@ template <class Tensor> [[nodiscard]] auto mutable_matrix_at(Tensor& tensor, std
       tensor.mutable_data(), product(local, 0, split), product(local, split));
 }
 
+/// Y = X W over a grid.
+template <class X, class W, class Y>
+void run_on_grid(const X& x, const W& w, Y& y, double beta, SourceLocation where) {
+  if constexpr (GridElement<typename Y::value_type>::value)
+    GridRun<X, W, Y>(x, w, y, where).run(beta);
+}
+
 /// Y[T..., C...] = X[T..., D] W[D, C...].
 struct PlainProduct {
   static constexpr const char* name = "matmul";
@@ -67,8 +74,7 @@ struct PlainProduct {
   static void run(const X& x, const W& w, Y& y, double beta, const Products& products, SourceLocation where) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
     if constexpr (over_grid<typename X::layout, typename W::layout>) {
-      if constexpr (GridElement<typename Y::value_type>::value)
-        GridRun<X, W, Y>(x, w, y, where).run(beta);
+      run_on_grid(x, w, y, beta, where);
     } else {
       kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::no, matrix_at(w, 1),
                       kernels::Transpose::no, mutable_matrix_at(y, tokens), 1.0, beta, products);
@@ -95,10 +101,13 @@ struct InputGradientProduct {
     return out;
   }
   template <class Products, class Y, class W, class X>
-  static void run(const Y& y, const W& w, X& x, double beta, const Products& products, SourceLocation) {
+  static void run(const Y& y, const W& w, X& x, double beta, const Products& products, SourceLocation where) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
-    kernels::matmul(y.execution(), matrix_at(y, tokens), kernels::Transpose::no, matrix_at(w, 1),
-                    kernels::Transpose::yes, mutable_matrix_at(x, tokens), 1.0, beta, products);
+    if constexpr (over_grid<typename Y::layout, typename W::layout>)
+      run_on_grid(y, transposed_on_grid(w, where), x, beta, where);
+    else
+      kernels::matmul(y.execution(), matrix_at(y, tokens), kernels::Transpose::no, matrix_at(w, 1),
+                      kernels::Transpose::yes, mutable_matrix_at(x, tokens), 1.0, beta, products);
   }
 };
 
@@ -118,10 +127,13 @@ struct WeightGradientProduct {
     return out;
   }
   template <class Products, class X, class Y, class W>
-  static void run(const X& x, const Y& y, W& w, double beta, const Products& products, SourceLocation) {
+  static void run(const X& x, const Y& y, W& w, double beta, const Products& products, SourceLocation where) {
     constexpr std::size_t tokens = X::tensor_rank - 1;
-    kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::yes, matrix_at(y, tokens),
-                    kernels::Transpose::no, mutable_matrix_at(w, 1), 1.0, beta, products);
+    if constexpr (over_grid<typename X::layout, typename Y::layout>)
+      run_on_grid(transposed_on_grid(x, where), y, w, beta, where);
+    else
+      kernels::matmul(x.execution(), matrix_at(x, tokens), kernels::Transpose::yes, matrix_at(y, tokens),
+                      kernels::Transpose::no, mutable_matrix_at(w, 1), 1.0, beta, products);
   }
 };
 
@@ -129,8 +141,8 @@ struct WeightGradientProduct {
 template <class Form, class Left, class Right, class To> struct ProductLayout {
   using type = typename Form::template layout<Left, Right>;
 };
-template <class Grid, class To>
-requires(is_grid<Grid>&& is_sum_of_grid<Grid, To>()) struct ProductLayout<PlainProduct, Grid, Grid, To> {
+template <class Form, class Grid, class To>
+requires(is_grid<Grid>&& is_sum_of_grid<Grid, To>()) struct ProductLayout<Form, Grid, Grid, To> {
   using type = To;
 };
 
@@ -195,11 +207,6 @@ void product_into(Out& out, const Left& left, const Right& right, double beta, S
   }
 }
 
-/// The transpose of a matrix on its grid, for gradients: the same product multiplies it.
-template <class Matrix> [[nodiscard]] auto transposed_on_grid(const Matrix& matrix) {
-  return redistribute<typename Matrix::layout>(operation::Transpose<0, 1>{}.forward({}, matrix));
-}
-
 } // namespace detail
 
 namespace operation {
@@ -213,42 +220,33 @@ template <bool transposed, class Products = kernels::FastProducts, class To = vo
   static constexpr GradientReads right_gradient_reads{.left = true, .right = false};
   using Forward = std::conditional_t<transposed, detail::InputGradientProduct, detail::PlainProduct>;
   using Backward = std::conditional_t<transposed, detail::PlainProduct, detail::InputGradientProduct>;
+  /// The layout that is asked for of a gradient.
   template <class Left, class Right>
-  static constexpr bool over_grid = detail::over_grid<typename Left::layout, typename Right::layout>;
+  using Asked =
+      std::conditional_t<detail::over_grid<typename Left::layout, typename Right::layout>, To, void>;
 
   template <class X, class W> [[nodiscard]] auto forward(SourceLocation where, const X& x, const W& w) const {
     return detail::product_of<Forward, Products, To>(x, w, where);
   }
   template <class G, class X, class W>
   [[nodiscard]] auto left_gradient(const G& y_gradient, const X&, const W& w) const {
-    if constexpr (over_grid<G, W>)
-      return detail::product_of<detail::PlainProduct, Products, To>(y_gradient, detail::transposed_on_grid(w),
-                                                                    {});
-    else
-      return detail::product_of<Backward, Products>(y_gradient, w, {});
+    return detail::product_of<Backward, Products, Asked<G, W>>(y_gradient, w, {});
   }
   /// Its type is known without its body, which is not compiled where right_gradient_into() is called.
   template <class G, class X>
-  using RightGradient = detail::ProductTensor<
-      std::conditional_t<over_grid<X, G>, detail::PlainProduct, detail::WeightGradientProduct>,
-      std::conditional_t<transposed, G, X>, std::conditional_t<transposed, X, G>,
-      std::conditional_t<over_grid<X, G>, To, void>>;
+  using RightGradient =
+      detail::ProductTensor<detail::WeightGradientProduct, std::conditional_t<transposed, G, X>,
+                            std::conditional_t<transposed, X, G>, Asked<X, G>>;
   template <class G, class X, class W>
   [[nodiscard]] RightGradient<G, X> right_gradient(const G& y_gradient, const X& x, const W&) const {
-    if constexpr (over_grid<X, G>)
-      return detail::product_of<detail::PlainProduct, Products, To>(detail::transposed_on_grid(x), y_gradient,
-                                                                    {});
-    else if constexpr (transposed)
-      return detail::product_of<detail::WeightGradientProduct, Products>(y_gradient, x, {});
+    if constexpr (transposed)
+      return detail::product_of<detail::WeightGradientProduct, Products, Asked<X, G>>(y_gradient, x, {});
     else
-      return detail::product_of<detail::WeightGradientProduct, Products>(x, y_gradient, {});
+      return detail::product_of<detail::WeightGradientProduct, Products, Asked<X, G>>(x, y_gradient, {});
   }
   template <class Slot, class G, class X>
   void right_gradient_into(const Slot& slot, const G& y_gradient, const X& x) const {
-    if constexpr (over_grid<X, G>)
-      detail::product_into<detail::PlainProduct, Products>(slot.tensor, detail::transposed_on_grid(x),
-                                                           y_gradient, slot.beta, {}, detail::fault_of(slot));
-    else if constexpr (transposed)
+    if constexpr (transposed)
       detail::product_into<detail::WeightGradientProduct, Products>(slot.tensor, y_gradient, x, slot.beta, {},
                                                                     detail::fault_of(slot));
     else
@@ -269,9 +267,8 @@ using MatmulTransposed = MatrixProduct<true>;
 ///
 /// Matrices of one layout that splits rows and columns, a grid of ranks, are multiplied by SUMMA: the plan is
 /// GridProduct (layout/grid_product.hpp). Panels are broadcast while earlier ones are multiplied; a rank
-/// needs memory for two of each operand. Its gradients are such products, dY W^T and X^T dY. Before each, the
-/// transposed operand is redistributed to the grid: on an R x C grid a rank receives fewer than 2R blocks,
-/// and holds 2R until then.
+/// needs memory for two of each operand. The gradients, dY W^T and X^T dY, are such products, of an operand
+/// that is transposed before, for which a rank receives at most its block and holds two.
 /// @throws InvalidArgument if the extents of D differ or the tensors are on two meshes.
 template <Operand X, Operand W>
 [[nodiscard]] auto matmul(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
@@ -281,7 +278,8 @@ template <Operand X, Operand W>
 /// @brief Y[T..., V] = X[T..., C...] W[V, C...]^T: the last dimensions of `x` with those of `w`, such as the
 /// logits of an output table.
 ///
-/// No communication. Cost and errors as matmul; Partial<Sum> over the axes that shard C.
+/// No communication. Cost and errors as matmul; Partial<Sum> over the axes that shard C. Matrices on one grid
+/// are multiplied as by the gradients of matmul.
 template <Operand X, Operand W>
 [[nodiscard]] auto matmul_transposed(X&& x, W&& w, SourceLocation where = SourceLocation::current()) {
   return apply(operation::MatmulTransposed{}, where, std::forward<X>(x), std::forward<W>(w));
@@ -336,20 +334,14 @@ void matmul_into(Out& out, const X& x, const W& w, double beta = 0.0,
 template <AnyShardedTensor Y, AnyShardedTensor W>
 [[nodiscard]] auto matmul_input_gradient(const Y& y_gradient, const W& w,
                                          SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::over_grid<typename Y::layout, typename W::layout>)
-    return detail::product_of<detail::PlainProduct>(y_gradient, detail::transposed_on_grid(w), where);
-  else
-    return detail::product_of<detail::InputGradientProduct>(y_gradient, w, where);
+  return detail::product_of<detail::InputGradientProduct>(y_gradient, w, where);
 }
 
 /// @brief `out` = dY W^T + beta `out`, in the layout that matmul_input_gradient gives.
 template <AnyShardedTensor Out, AnyShardedTensor Y, AnyShardedTensor W>
 void matmul_input_gradient_into(Out& out, const Y& y_gradient, const W& w, double beta = 0.0,
                                 SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::over_grid<typename Y::layout, typename W::layout>)
-    detail::product_into<detail::PlainProduct>(out, y_gradient, detail::transposed_on_grid(w), beta, where);
-  else
-    detail::product_into<detail::InputGradientProduct>(out, y_gradient, w, beta, where);
+  detail::product_into<detail::InputGradientProduct>(out, y_gradient, w, beta, where);
 }
 
 /// @brief The gradient of `w` of a matmul: dW[D, C...] = X[T..., D]^T dY[T..., C...].
@@ -360,20 +352,14 @@ void matmul_input_gradient_into(Out& out, const Y& y_gradient, const W& w, doubl
 template <AnyShardedTensor X, AnyShardedTensor Y>
 [[nodiscard]] auto matmul_weight_gradient(const X& x, const Y& y_gradient,
                                           SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::over_grid<typename X::layout, typename Y::layout>)
-    return detail::product_of<detail::PlainProduct>(detail::transposed_on_grid(x), y_gradient, where);
-  else
-    return detail::product_of<detail::WeightGradientProduct>(x, y_gradient, where);
+  return detail::product_of<detail::WeightGradientProduct>(x, y_gradient, where);
 }
 
 /// @brief `out` = X^T dY + beta `out`, in the layout that matmul_weight_gradient gives; beta 1 accumulates.
 template <AnyShardedTensor Out, AnyShardedTensor X, AnyShardedTensor Y>
 void matmul_weight_gradient_into(Out& out, const X& x, const Y& y_gradient, double beta = 0.0,
                                  SourceLocation where = SourceLocation::current()) {
-  if constexpr (detail::over_grid<typename X::layout, typename Y::layout>)
-    detail::product_into<detail::PlainProduct>(out, detail::transposed_on_grid(x), y_gradient, beta, where);
-  else
-    detail::product_into<detail::WeightGradientProduct>(out, x, y_gradient, beta, where);
+  detail::product_into<detail::WeightGradientProduct>(out, x, y_gradient, beta, where);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
