@@ -137,7 +137,7 @@ const std::vector<ReduceOp> sum_and_average{ReduceOp::sum, ReduceOp::average};
 } // namespace
 
 TEST_CASE("every pair of layouts over one axis, of every tensor rank and reduction") {
-  for (const int ranks : {1, 2, 3, 4}) {
+  for (const int ranks : {1, 2, 3, 4, 6, 8}) {
     INFO("ranks " << ranks);
     for (const ReduceOp op :
          {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::maximum, ReduceOp::minimum}) {

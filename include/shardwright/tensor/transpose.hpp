@@ -96,8 +96,9 @@ using MatrixBlock = std::array<DimensionBlock, 2>;
 
 /// The transpose of a matrix on a grid, on the same grid: one all_to_all, by which a rank receives at most
 /// its block.
-template <class Matrix> [[nodiscard]] Matrix transposed_on_grid(const Matrix& matrix, SourceLocation where) {
+template <class Matrix> [[nodiscard]] auto transposed_on_grid(const Matrix& matrix, SourceLocation where) {
   using Where = typename Matrix::target;
+  using Result = ShardedTensor<typename Matrix::layout, typename Matrix::value_type, Where>;
   constexpr LayoutValue grid = Matrix::layout::value;
   const auto turned =
       operation::Transpose<0, 1>{}.forward(where, matrix); // its rows are split as columns were
@@ -113,7 +114,7 @@ template <class Matrix> [[nodiscard]] Matrix transposed_on_grid(const Matrix& ma
       mask |= 1u << binding.mesh_axis[axis];
       ranks *= binding.extents[axis];
     }
-  Matrix out(matrix.resources(), turned.shape(), where);
+  Result out(matrix.resources(), turned.shape(), where);
   if (ranks == 1) {
     redistribute_into(turned, out, where);
     return out;
