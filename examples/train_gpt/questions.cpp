@@ -40,9 +40,9 @@ std::vector<Question> held_out_questions(const shardwright::TokenRows& data) {
   constexpr std::size_t count = 2;
   std::vector<Question> out;
   const std::size_t rows = data.validation_samples();
-  std::vector<std::int32_t> ids(data.sequence()), targets(data.sequence());
+  std::vector<std::int32_t> ids(data.sequence()), targets(ids), starts(ids);
   for (std::size_t row = 0; row < rows && out.size() < count; ++row) {
-    data.validation(0, 1, rows, {row, row + 1}, ids, targets);
+    data.validation(0, 1, rows, {row, row + 1}, ids, targets, starts); // the first document begins at 0
     const auto learned = [](std::int32_t target) { return target >= 0; };
     const auto first = std::find_if(targets.begin(), targets.end(), learned);
     const auto end = std::find_if_not(first, targets.end(), learned);

@@ -283,10 +283,9 @@ TEST_CASE("document_dataset: packed, an epoch has each document once, with the t
   documents.push_back({std::vector<std::int32_t>(20, 40), std::vector<bool>(20, true)}); // cut
   const DocumentDataset data(documents, options);
   std::map<std::int32_t, int> seen;
-  std::vector<std::int32_t> inputs(12), targets(12), starts(12), unread(12);
+  std::vector<std::int32_t> inputs(12), targets(12), starts(12);
   for (std::size_t number = 0; number < data.training_samples(); ++number) {
     data.training(number / 2, {number % 2, number % 2 + 1}, inputs, targets, starts);
-    data.training(number / 2, {number % 2, number % 2 + 1}, unread, unread);
     for (std::size_t i = 0; i < 12; ++i) {
       const auto place = static_cast<std::size_t>(starts[i]);
       if (inputs[place] == 9 && targets[place] < 0) // padding
@@ -304,7 +303,10 @@ TEST_CASE("document_dataset: packed, an epoch has each document once, with the t
              ContainsSubstring("packed into " +
                                std::to_string(data.training_samples() + data.validation_samples()) +
                                " rows of 12; 1 longer than a row are cut, by 7 tokens"));
+  CHECK_THROWS_WITH(data.training(0, {0, 1}, inputs, targets),
+                    ContainsSubstring("must be read with the starts of these"));
   options.pack = false;
+  DocumentDataset(documents, options).training(0, {0, 1}, inputs, targets); // one document in each row
   CHECK(DocumentDataset(documents, options).training_samples() == 36);
   CHECK(data.training_samples() < 18);
   CHECK(data.hash() == DocumentDataset(documents, options).hash());

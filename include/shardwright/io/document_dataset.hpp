@@ -222,6 +222,9 @@ private:
   }
   void copy_validation(std::size_t sample, const Places& to) const override { copy(validation_, sample, to); }
   void copy(const Part& part, std::size_t sample, const Places& to) const {
+    if (options_.pack && to.starts.empty())
+      throw InvalidArgument(
+          "DocumentDataset: rows that documents share must be read with the starts of these, but no span was given for them, and attention would mix the documents (read starts as well, and attend under documents(causal, starts))");
     PackedTokens row(sequence(), options_.padding);
     for (const std::size_t document : part.rows[sample])
       row.add(part.documents[document]);
