@@ -7,6 +7,7 @@
 #include <shardwright/tensor/redistribute.hpp>
 #include <shardwright/tensor/scatter_gather.hpp>
 #include <shardwright/train/check_gradients.hpp>
+#include <shardwright/train/checks/replica_check.hpp>
 #include <shardwright/train/grad_accumulator.hpp>
 #include <shardwright/train/optimizer/sgd.hpp>
 
@@ -79,6 +80,7 @@ struct Outcome {
   Model model(mesh, drawn);
   sw::initialize(model, drawn.seed);
   sw::GradAccumulator accumulator(model);
+  const sw::CompareRawGradients copies(accumulator);
   sw::Sgd optimizer({.momentum = 0.5, .max_norm = 0.1, .groups = {}});
   sw::Tape tape;
   Outcome out;
@@ -93,6 +95,7 @@ struct Outcome {
       losses.each([&](const auto& loss) { accumulator.add(loss); });
     }
     const sw::GradientSummary summary = accumulator.finish();
+    copies.require_equal(world);
     optimizer.step(model, summary, 0.3);
     accumulator.restart();
     out.numbers.insert(out.numbers.end(),

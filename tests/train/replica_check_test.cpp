@@ -203,3 +203,59 @@ TEST_CASE("optimizer state that is sharded over data ranks has copies only along
                           text_of(found));
         }) == "");
 }
+
+namespace {
+
+/// A gain whose gradient each rank computes from rows of its own.
+template <class Raw, class Zero> struct Gain {
+  using target = sw::DefaultTarget;
+  using Over = sw::Layout<0, sw::Partial<sw::Sum, dp>>;
+  sw::Parameter<sw::Layout<1>, Raw, double, Zero> gain;
+  explicit Gain(const sw::DeviceMesh<dp, tp>& mesh) : gain("gain", {mesh, {6}}) {
+    gain.fill_weights([](auto& weights) { sw::fill_zero(weights); });
+  }
+  auto members() { return sw::members("gain", gain); }
+};
+
+/// What the comparison says of gradients of numbers that differ along dp.
+template <class Raw, class Zero> std::string compared(const sw::HostCommunicator& world) {
+  const sw::DeviceMesh mesh{world, sw::extent<dp>(2), sw::extent<tp>(2)};
+  Gain<Raw, Zero> model(mesh);
+  sw::GradAccumulator accumulator(model);
+  const sw::CompareRawGradients copies(accumulator);
+  std::string said;
+  for (int step = 0; step < 2; ++step) {
+    for (int pass = 0; pass < 2; ++pass) {
+      auto slot = model.gain.gradient_slot();
+      for (std::size_t i = 0; i < slot.tensor.local_size(); ++i)
+        slot.tensor.mutable_data()[i] = static_cast<double>(i) + mesh.template coordinate<dp>();
+      model.gain.gradient_state().end_pass(sw::position_of_pass(static_cast<std::size_t>(pass), 2));
+    }
+    accumulator.add(sw::LossSum<typename Gain<Raw, Zero>::Over>{1},
+                    sw::TokenCount<typename Gain<Raw, Zero>::Over>{2});
+    static_cast<void>(accumulator.finish());
+    try {
+      copies.require_equal(world);
+    } catch (const sw::ReplicaMismatch& error) {
+      said += error.what();
+    }
+    accumulator.restart();
+  }
+  return said;
+}
+
+} // namespace
+
+TEST_CASE("a gradient that is a sum over an axis, and is declared to be replicated, is named on every rank") {
+  CHECK(on_ranks(4, [](sw::HostCommunicator world, Findings& findings) {
+          using Sum = sw::Layout<1, sw::Partial<sw::Sum, dp>>;
+          const std::string sentence = "gradient of gain: ranks 2 and 3 differ from rank 0";
+          for (const std::string& said : {compared<sw::Layout<1>, sw::DataParallel>(world),
+                                          compared<sw::Layout<1>, sw::Zero3>(world)}) {
+            const auto first = said.find(sentence);
+            findings.expect(first != said.npos && said.find(sentence, first + 1) != said.npos, said);
+          }
+          findings.expect(compared<Sum, sw::DataParallel>(world) + compared<Sum, sw::Zero3>(world) == "",
+                          "sums may differ");
+        }) == "");
+}

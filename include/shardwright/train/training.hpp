@@ -41,7 +41,7 @@ struct TrainingOptions {
   std::optional<LossScaleOptions> loss_scale{}; ///< Scales the loss dynamically: for float16.
   bool record = false;                          ///< Keep timelines of pipelines and of reductions.
   /// Compare what ranks must have in common in the first step: data (see require_equal_inputs()), numbers of
-  /// operations, the learning rate, and the copies of weights and optimizer state.
+  /// operations, the learning rate, and the copies of weights, gradients (on a host) and optimizer state.
   bool check_inputs = true;
   bool capture = false;           ///< Capture steps on a device, and replay them, if possible.
   std::shared_ptr<Turns> turns{}; ///< Of the mesh, if it was created with in_turns: see PipelineOptions.
@@ -268,6 +268,14 @@ private:
     accumulator_.add(runner_.run(batches));
     return accumulator_.finish();
   }
+  /// Those of the first step, whose copies are compared, too. What is not finite is another error.
+  [[nodiscard]] GradientSummary compared_gradients(Batches batches) {
+    const CompareRawGradients<Model> copies(accumulator_);
+    GradientSummary summary = gradients(batches);
+    if (summary.finite())
+      copies.require_equal(world_);
+    return summary;
+  }
   /// For parts that count per step, such as the load of experts.
   void end_step(const StepVerdict& verdict) {
     model_.for_each_stage([&](auto& stage) { stage.end_step(verdict); });
@@ -275,7 +283,8 @@ private:
 
   [[nodiscard]] StepReport host_step(std::int64_t number, Batches batches, double learning_rate) {
     StepReport report;
-    GradientSummary summary = gradients(batches);
+    const bool compares = options_.check_inputs && number == first_step_;
+    GradientSummary summary = compares ? compared_gradients(batches) : gradients(batches);
     if (loss_scale_)
       loss_scale_->update(summary);
     if (summary.overflowed) {

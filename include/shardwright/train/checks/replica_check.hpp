@@ -109,6 +109,11 @@ public:
 /// @throws ReplicaMismatch naming the first of the differences.
 [[noreturn]] void reject_odd_replicas(std::vector<ReplicaDifference> found, const HostCommunicator& ranks,
                                       std::int64_t step);
+/// The same of gradients.
+[[noreturn]] void reject_odd_gradients(std::vector<ReplicaDifference> found, const HostCommunicator& ranks);
+/// The axes over which blocks in the first layout of a transition differ: those that split them, or over
+/// which they are parts of a sum.
+[[nodiscard]] std::vector<std::string_view> differing_axes(const TransitionSteps& steps);
 
 #if !defined(SHARDWRIGHT_COMPILED)
 SHARDWRIGHT_INLINE void BlockHashes::add(const std::string& parameter, std::string_view part,
@@ -177,25 +182,80 @@ SHARDWRIGHT_INLINE std::vector<ReplicaDifference> odd_replicas(const BlockHashes
   return out;
 }
 
+SHARDWRIGHT_INLINE std::string text_of(const std::vector<ReplicaDifference>& found) {
+  constexpr std::size_t shown = 3;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(shown, found.size()); ++i)
+    out += (i == 0 ? "" : "; ") + found[i].text();
+  return found.size() > shown ? out + "; and " + std::to_string(found.size() - shown) + " more" : out;
+}
+
 SHARDWRIGHT_INLINE void reject_odd_replicas(std::vector<ReplicaDifference> found,
                                             const HostCommunicator& ranks, std::int64_t step) {
-  constexpr std::size_t shown = 3;
-  std::string sentence =
+  const std::string sentence =
       "Replica check: all copies of a parameter must be equal, but " +
-      (step == 0 ? std::string("before the first step") : "after step " + std::to_string(step)) + " ";
-  for (std::size_t i = 0; i < std::min(shown, found.size()); ++i)
-    sentence += (i == 0 ? "" : "; ") + found[i].text();
-  if (found.size() > shown)
-    sentence += "; and " + std::to_string(found.size() - shown) + " more";
-  throw ReplicaMismatch(
-      sentence + (step == 0
-                      ? " (initialize the model from one seed, with the same distributions, on all ranks)"
-                      : " (check the memory of the ranks that differ, and resume from a checkpoint)"),
-      std::move(found), {ranks.world_rank(), ranks.name(), "replica check"});
+      (step == 0 ? std::string("before the first step") : "after step " + std::to_string(step)) + " " +
+      text_of(found) +
+      (step == 0 ? " (initialize the model from one seed, with the same distributions, on all ranks)"
+                 : " (check the memory of the ranks that differ, and resume from a checkpoint)");
+  throw ReplicaMismatch(sentence, std::move(found), {ranks.world_rank(), ranks.name(), "replica check"});
+}
+
+SHARDWRIGHT_INLINE std::vector<std::string_view> differing_axes(const TransitionSteps& steps) {
+  std::vector<std::string_view> out;
+  for (std::size_t axis = 0; axis < steps.axes.size(); ++axis)
+    if (!steps.from->is_replicated(static_cast<int>(axis)))
+      out.push_back(steps.axes[axis]);
+  return out;
+}
+
+SHARDWRIGHT_INLINE void reject_odd_gradients(std::vector<ReplicaDifference> found,
+                                             const HostCommunicator& ranks) {
+  const std::string sentence =
+      "Replica check: ranks over which the layout of a gradient replicates must compute the same one, but " +
+      text_of(found) +
+      " (an operation of which each rank sees some of the rows gives Partial<Sum, axis>: give its gradient that layout, and the parameter as its raw layout)";
+  throw ReplicaMismatch(sentence, std::move(found), {ranks.world_rank(), ranks.name(), "replica check"});
 }
 #endif
 
 } // namespace detail
+
+/// @brief During its lifetime, the raw gradients of a step are hashed before they are summed over ranks, so
+/// that a gradient whose layout says less than the truth is found: one that is a sum over an axis, declared
+/// to be replicated. For a first step; on a host. Cost: one more read of every raw gradient.
+template <ParameterSet Model> class CompareRawGradients {
+public:
+  explicit CompareRawGradients(const GradAccumulator<Model>& gradients) : gradients_(gradients) {
+    hash(true);
+  }
+  ~CompareRawGradients() { hash(false); }
+  CompareRawGradients(const CompareRawGradients&) = delete;
+  CompareRawGradients& operator=(const CompareRawGradients&) = delete;
+
+  /// @brief Throws on every rank unless copies of raw gradients are equal. After finish() and before
+  /// restart(). Collective over `ranks`, all that hold a part of the model; cost: 16 bytes per gradient and
+  /// rank.
+  /// @throws ReplicaMismatch naming parameters and ranks.
+  void require_equal(const HostCommunicator& ranks) const {
+    detail::BlockHashes own;
+    gradients_.for_each_gradient([&](const auto& gradient) {
+      const ParameterBase& parameter = gradient.parameter();
+      own.add(parameter.name(), "gradient",
+              static_cast<std::uint64_t>(parameter.core().world().world_rank(0)), parameter.core(),
+              detail::differing_axes(gradient.raw_transition()), gradient.raw_hash());
+    });
+    std::vector<ReplicaDifference> found = detail::odd_replicas(own, ranks);
+    if (!found.empty())
+      detail::reject_odd_gradients(std::move(found), ranks);
+  }
+
+private:
+  void hash(bool on) {
+    gradients_.for_each_gradient([on](auto& gradient) { gradient.hash_raw(on); });
+  }
+  const GradAccumulator<Model>& gradients_;
+};
 
 /// @brief Compares every copy of every block: of weights as stored, and of the optimizer's state.
 ///

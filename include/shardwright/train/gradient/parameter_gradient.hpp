@@ -12,6 +12,7 @@
 #include <shardwright/tensor/kernels/reduce.hpp>
 #include <shardwright/tensor/non_finite_elements.hpp>
 #include <shardwright/tensor/redistribute.hpp>
+#include <shardwright/train/gradient/any_parameter_gradient.hpp>
 #include <shardwright/train/gradient/buckets.hpp>
 #include <shardwright/train/gradient/pass_position.hpp>
 #include <shardwright/train/gradient/squares.hpp>
@@ -29,11 +30,6 @@
 #include <utility>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
-
-[[noreturn]] inline void reject_lost_model() {
-  reject_use(
-      "GradAccumulator: the model must outlive it, but the model, or a parameter of it, is destroyed (declare the model before its accumulator, and make a new accumulator for a new model)");
-}
 
 /// The numbers as which gradients of FixedPoint or other numbers are summed.
 template <class Number>
@@ -121,63 +117,6 @@ private:
   GradientSum* next_ = nullptr;
   int under_way_ = 0; // blocks in buckets
   bool bound_ = false;
-};
-
-/// The part that does not depend on the element type.
-template <class Target> class AnyParameterGradient : public GradientOfParameter {
-public:
-  explicit AnyParameterGradient(ParameterBase& parameter) : parameter_(&parameter) {
-    parameter.hold_gradient(this);
-  }
-  AnyParameterGradient(const AnyParameterGradient&) = delete;
-  AnyParameterGradient& operator=(const AnyParameterGradient&) = delete;
-  virtual ~AnyParameterGradient() {
-    if (parameter_ != nullptr)
-      parameter_->hold_gradient(nullptr);
-  }
-
-  /// @throws LifecycleError if it is destroyed.
-  [[nodiscard]] const ParameterBase& parameter() const { return owner(); }
-  void forget_parameter() noexcept final { parameter_ = nullptr; }
-  [[nodiscard]] bool lost() const noexcept { return parameter_ == nullptr; }
-  /// With the loss scale in the gradient, if it comes from a tape.
-  [[nodiscard]] const SumOrigin& origin() const noexcept { return origin_; }
-
-  /// Declares that the step adds nothing more, and starts what has to be reduced. Collective over the mesh.
-  virtual void complete() = 0;
-  /// Waits for the reductions.
-  /// @throws LifecycleError if no gradient was accumulated.
-  virtual void wait() = 0;
-  /// Sums the results over the copies to give the final gradient. Collective over the copies, so it must be
-  /// called for all parameters in the same order on all ranks that hold copies, whatever the order of their
-  /// models.
-  virtual void sum_over_copies() = 0;
-  /// Returns the memory to the pool, after waiting for pending reductions; the next step begins.
-  virtual void drop() = 0;
-
-  /// Partial sums that the squares of this rank's elements need.
-  [[nodiscard]] virtual std::size_t squares_workspace() const = 0;
-  /// Adds the squares of the elements that this rank counts.
-  virtual void add_squares(GradientSquares<Target>& sum) const = 0;
-
-  /// Chooses whether raw gradients are checked before they are summed with those of other ranks.
-  void watch(bool on) noexcept { watched_ = on; }
-  /// Number of non-finite elements: in this rank's raw gradients of the step, if they were watched, else in
-  /// the reduced gradient. Negative: some, of which the number is not known, as terms did not fit FixedPoint.
-  [[nodiscard]] virtual std::int64_t non_finite() const = 0;
-
-protected:
-  [[nodiscard]] ParameterBase& owner() const {
-    if (parameter_ == nullptr)
-      reject_lost_model();
-    return *parameter_;
-  }
-
-  SumOrigin origin_;
-  bool watched_ = false;
-
-private:
-  ParameterBase* parameter_; // null once it is destroyed
 };
 
 /// Sums of FixedPoint as floats, each rounded once; a sum out of range sets `fault`.
@@ -273,6 +212,7 @@ public:
     finished_ = false;
     ended_ = 0;
     raw_non_finite_ = 0;
+    this->raw_hash_ = 0;
     floats_ = BufferHandle();
     fault_ = false;
   }
@@ -301,6 +241,7 @@ public:
       if (fault_)
         sum.add_nan();
   }
+  [[nodiscard]] const TransitionSteps& raw_transition() const override { return layouts_.over_shards; }
   [[nodiscard]] std::int64_t non_finite() const override {
     if constexpr (in_fixed_point) {
       return fault_ ? -1 : 0;
@@ -347,6 +288,10 @@ private:
             VectorView<const Number, Target>(static_cast<const Number*>(raw.data()),
                                              block_elements(resources_.core(), layouts_.over_shards,
                                                             *layouts_.over_shards.from, layouts_.shape)));
+    if constexpr (Target::host_accessible && !counts_only<Target>)
+      if (this->hashed_)
+        this->add_raw(raw.data(), sizeof(Sum) * block_elements(resources_.core(), layouts_.over_shards,
+                                                               *layouts_.over_shards.from, layouts_.shape));
     reduced_.bind();
     gradient_.bind();
     reduced_.add(std::move(raw));
