@@ -350,6 +350,90 @@ TEST_CASE("a tape's loss scale travels with its sums, and the accumulator remove
         }) == "");
 }
 
+TEST_CASE("microbatches whose sums or backward pass are missing, and sums that are added twice, are errors") {
+  CHECK(on_ranks(2, [](sw::HostCommunicator world, Findings& findings) {
+          const Mesh mesh = mesh_of(world, {2, 1});
+          const auto x = random_tensor<OwnHead::Hidden>(mesh, {tokens, 4}, 2);
+          const auto targets = targets_on(mesh);
+          OwnHead head(mesh);
+          sw::GradAccumulator accumulator(head);
+          sw::Tape<> tape;
+          const auto loss = [&](sw::Recording recording) {
+            tape.restart(recording);
+            return sw::linear_cross_entropy(tape.input(x), head.table, targets);
+          };
+          const auto microbatch = [&](bool goes_back, bool adds) {
+            const auto sums = loss(sw::Recording::training);
+            if (goes_back)
+              tape.backward();
+            if (adds)
+              accumulator.add(sums);
+          };
+          const auto refusal = [&](const auto& second) {
+            microbatch(true, true);
+            std::string said = failure_of<sw::LifecycleError>([&] {
+              second();
+              static_cast<void>(accumulator.finish());
+            });
+            accumulator.restart();
+            return said;
+          };
+          const std::string without_backward = refusal([&] { microbatch(false, true); });
+          findings.expect(has(without_backward, "sums of 2 were added, and only 1 backward passes"),
+                          without_backward);
+          const std::string unadded = refusal([&] { microbatch(true, false); });
+          findings.expect(has(unadded, "2 backward passes gave gradients, and sums of only 1"), unadded);
+          const std::string evaluated = refusal([&] { accumulator.add(loss(sw::Recording::evaluation)); });
+          findings.expect(has(evaluated, "and add no evaluation"), evaluated);
+          const std::string twice = refusal([&] {
+            const auto sums = loss(sw::Recording::training);
+            tape.backward();
+            accumulator.add(sums);
+            accumulator.add(sums);
+          });
+          findings.expect(has(twice, "the sums of a loss must be added once"), twice);
+
+          // Right: losses of one tape, added apart or together, sums before the backward pass, a recording
+          // that is dropped, and gradients that come from another tape.
+          const auto total = [&](bool together) {
+            auto first = loss(sw::Recording::training);
+            const auto second = sw::linear_cross_entropy(tape.input(x), head.table, targets);
+            if (!together)
+              accumulator.add(first);
+            if (together)
+              accumulator.add(first += second);
+            else
+              accumulator.add(second);
+            tape.backward();
+            microbatch(false, false);
+            const double norm = accumulator.finish().gradient_norm;
+            accumulator.restart();
+            return norm;
+          };
+          const double apart = total(false);
+          findings.expect(apart == total(true), "two losses of one tape");
+          microbatch(true, true);
+          findings.expect(std::abs(accumulator.finish().gradient_norm / apart - 1) < 1e-14, "one loss");
+          accumulator.restart();
+
+          sw::Tape<> upper;
+          for (int half = 0; half < 2;
+               ++half) { // the sums of one tape, gradients of two recordings of another
+            tape.restart();
+            const auto scores = sw::matmul_transposed(tape.input(x), head.table);
+            upper.restart();
+            const auto above = upper.variable(scores.value());
+            const auto sums = sw::cross_entropy(above, targets);
+            upper.backward();
+            tape.seed(scores, upper.gradient(above).clone());
+            tape.backward();
+            if (half == 0)
+              accumulator.add(sums);
+          }
+          findings.expect(accumulator.finish().finite(), "seeded gradients are not compared");
+        }) == "");
+}
+
 namespace {
 
 /// A head whose parameters' gradients have no axis in common over which all are sums: each data rank has rows

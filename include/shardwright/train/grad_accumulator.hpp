@@ -11,6 +11,7 @@
 #include <shardwright/train/gradient/group.hpp>
 #include <shardwright/train/gradient/squares.hpp>
 #include <shardwright/train/members.hpp>
+#include <shardwright/train/step/added_passes.hpp>
 #include <shardwright/train/step/loss.hpp>
 #include <shardwright/train/step/loss_axes.hpp>
 #include <shardwright/train/step/loss_scale.hpp>
@@ -20,6 +21,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <list>
 #include <memory>
 #include <optional>
@@ -109,9 +111,9 @@ public:
 
   /// @brief Adds a microbatch whose backward pass has filled the parameters' slots. Losses over different
   /// axes may be added in one step. In checked builds collective over the mesh.
-  /// @throws LifecycleError after finish(), and for losses with different loss scales; InvalidArgument if the
-  /// program gives the count itself, and its layout does not name an axis over which every parameter's
-  /// gradient is a sum.
+  /// @throws LifecycleError after finish(), for sums that were added already, and for losses with different
+  /// loss scales; InvalidArgument if the program gives the count itself, and its layout does not name an axis
+  /// over which every parameter's gradient is a sum.
   template <LayoutType L>
   void add(LossSum<L> loss, TokenCount<L> tokens, SourceLocation where = SourceLocation::current()) {
     static_assert(
@@ -163,7 +165,8 @@ public:
   ///
   /// Collective. Cost: the transitions of the accumulators, and one all_reduce of three numbers.
   /// @throws LifecycleError before any add(), on a second call, if a parameter has no gradient, if the tape
-  /// of a gradient had another loss scale than the sums, or if the model is destroyed.
+  /// of a gradient had another loss scale than the sums, if microbatches on tapes were added without a
+  /// backward pass or had one without being added, or if the model is destroyed.
   [[nodiscard]] Summary finish() {
     require_model();
     if (finished_)
@@ -174,6 +177,7 @@ public:
     if (const auto scale = detail::loss_scale_of(*model_); scale && scale != origin_.scale)
       detail::reject_use(
           "GradAccumulator: the loss scale must not change between add() and finish(), as gradients of both would be summed (set it after restart())");
+    require_matching_passes();
     for_each_gradient([this](const auto& gradient) { origin_.join(gradient.origin(), false); });
     finished_ = true;
     for_each_gradient([](auto& gradient) { gradient.complete(); });
@@ -196,6 +200,7 @@ public:
     totals_.restart();
     origin_ = {};
     microbatches_ = 0;
+    added_.restart();
     finished_ = false;
   }
 
@@ -256,8 +261,19 @@ private:
           "GradAccumulator: add() must not follow finish() (call restart() for the next step)");
     if (microbatches_ == 0)
       origin_.scale = detail::loss_scale_of(*model_);
+    added_.add(origin.pass);
     origin_.join(origin, microbatches_ == 0);
     ++microbatches_;
+  }
+  void require_matching_passes() const {
+    int fewest = std::numeric_limits<int>::max(), most = 0;
+    for_each_gradient([&](const auto& gradient) {
+      const int passes = gradient.passes() < 0 ? -1 : gradient.passes() / gradient.parameter().stages();
+      fewest = std::min(fewest, passes);
+      most = std::max(most, passes);
+    });
+    if (fewest >= 0 && most > 0)
+      added_.require_between(fewest, most);
   }
 
   Model* model_;
@@ -269,6 +285,7 @@ private:
   detail::StepTotals<Target> totals_;
   int microbatches_ = 0;
   detail::SumOrigin origin_; // of the step's sums
+  detail::AddedPasses added_;
   bool finished_ = false;
 };
 

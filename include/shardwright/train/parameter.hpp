@@ -228,7 +228,7 @@ public:
     if (gradient_state().is_complete())
       detail::reject_parameter(
           name(),
-          ": the step's gradient is complete, and nothing may be added to it (call restart() for the next step)");
+          ": the step's gradient is complete, and nothing may be added to it (call restart() for the next step, and give PassPosition::last only to the step's last pass)");
     const bool first = !raw_.valid();
     const detail::MemoryFor memory(MemoryKind::gradients);
     if (first)

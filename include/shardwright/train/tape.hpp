@@ -94,6 +94,7 @@ public:
             SourceLocation where = SourceLocation::current()) {
     detail::require_one_mesh("seed", value.resources(), gradient, where);
     detail::require_shape("seed", "gradient", gradient.shape(), value.shape(), gradient.core(), where);
+    core_->note_seed();
     value.slot().give(std::move(gradient), where);
   }
   /// @brief Computes the gradients of everything on the tape, inputs and parameters, from the last operation

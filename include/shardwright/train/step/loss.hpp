@@ -26,10 +26,28 @@ inline constexpr bool only_sums = [] {
   return true;
 }();
 
+/// The recording of a tape that a sum of losses, or a gradient, is from.
+struct PassOfTape {
+  static constexpr std::uint64_t several = ~std::uint64_t{0};
+  std::uint64_t number = 0; ///< Of the recording; 0 if it is from none, or `several`.
+  std::uint64_t losses = 0; ///< A bit for each of the first 64 losses on the tape that are in the sum.
+
+  [[nodiscard]] bool known() const noexcept { return number != 0 && number != several; }
+  void join(const PassOfTape& other) noexcept {
+    if (number == 0)
+      *this = other;
+    else if (other.number != 0 && other.number != number)
+      number = several;
+    else
+      losses |= other.losses;
+  }
+};
+
 /// How a sum of losses came about.
 struct SumOrigin {
   std::optional<LossScale> scale{}; ///< The loss scale in its gradients, if a tape or a loss knows it.
   bool counted = false;             ///< Whether a loss has counted the tokens itself, in its own layout.
+  PassOfTape pass{};
 
   /// Adds another sum to one that is `empty` so far.
   /// @throws LifecycleError for two different scales.
@@ -40,6 +58,7 @@ struct SumOrigin {
     if (!scale)
       scale = other.scale;
     counted = (counted || empty) && other.counted;
+    pass.join(other.pass);
   }
 };
 

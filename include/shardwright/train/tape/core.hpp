@@ -8,10 +8,12 @@
 #include <shardwright/layout/token_order.hpp>
 #include <shardwright/train/gradient/pass_position.hpp>
 #include <shardwright/train/step/batch_origin.hpp>
+#include <shardwright/train/step/loss.hpp>
 #include <shardwright/train/step/loss_scale.hpp>
 #include <shardwright/train/tape/first_pass.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -181,6 +183,12 @@ public:
   void set_counted_share(double share) noexcept { counted_share_ = share; }
   /// The factor on the gradients of its losses.
   [[nodiscard]] const LossScale& loss_scale() const noexcept { return loss_scale_; }
+  /// The number of this recording, of which no other has the same; `several` if gradients from elsewhere are
+  /// in it.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+  /// A bit for the next loss that is recorded; 0 after the first 64.
+  [[nodiscard]] std::uint64_t next_loss() noexcept { return std::exchange(next_loss_, next_loss_ << 1); }
+  void note_seed() noexcept { number_ = PassOfTape::several; }
   void set_loss_scale(LossScale scale) noexcept { loss_scale_ = std::move(scale); }
   /// Whether nothing has been recorded.
   [[nodiscard]] bool empty() const noexcept { return last_ == nullptr; }
@@ -241,6 +249,8 @@ private:
   bool checks_inputs_ = always_checked;
   LossScale loss_scale_;
   double counted_share_ = 1;
+  std::uint64_t number_ = 0;
+  std::uint64_t next_loss_ = 1;
   long references_ = 1;
 };
 
@@ -281,6 +291,9 @@ SHARDWRIGHT_INLINE void detail::TapeCore::restart(Recording recording,
   origin_ = origin;
   rows_ = rows;
   counted_share_ = 1;
+  static std::atomic<std::uint64_t> recordings = 0; // of all tapes
+  number_ = recordings.fetch_add(1, std::memory_order_relaxed) + 1;
+  next_loss_ = 1;
 }
 
 SHARDWRIGHT_INLINE void detail::TapeCore::backward(GradientPass pass, PassPosition position) {

@@ -71,7 +71,8 @@ private:
 };
 
 /// The sums of a loss on a tape, with the loss scale that their gradients will contain.
-template <class Sums> [[nodiscard]] Sums on_tape(Sums sums, const TapeCore& tape) {
+template <class Sums> [[nodiscard]] Sums on_tape(Sums sums, TapeCore& tape) {
+  origin_of(sums).pass = {tape.number(), tape.next_loss()};
   if (tape.trains())
     origin_of(sums).scale = tape.loss_scale();
   return sums;

@@ -107,8 +107,9 @@ public:
   void end_pass() const {
     if constexpr (!is_frozen)
       if (ends_pass_of_ != nullptr)
-        parameter_->gradient_state().end_pass(ends_pass_of_->position(),
-                                              {.scale = ends_pass_of_->loss_scale()});
+        parameter_->gradient_state().end_pass(
+            ends_pass_of_->position(),
+            {.scale = ends_pass_of_->loss_scale(), .pass = {ends_pass_of_->number()}});
   }
 
 private:
