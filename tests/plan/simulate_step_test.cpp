@@ -7,8 +7,8 @@
 #include <shardwright/plan/cost/timetable.hpp>
 #include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/simulate/drawing.hpp>
-#include <shardwright/plan/simulate/ranking.hpp>
 #include <shardwright/plan/simulate/simulate_step.hpp>
+#include <shardwright/plan/simulate/step_seconds.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <algorithm>
@@ -83,24 +83,6 @@ StepSimulation simulated(const PlanConfiguration& plan, const SimulationOptions&
 }
 
 } // namespace
-
-TEST_CASE("plans are ranked by their simulated steps", "[simulate_step]") {
-  const ModelSpec& model = *find_model("llama-3.1-8b");
-  const ClusterSpec cluster = cluster_of(chip::h100, 16);
-  const RunSpec run{.sequences = 64, .sequence_length = 4096};
-  std::vector<Plan> plans;
-  for (const PlanConfiguration& how :
-       {PlanConfiguration{.tp = 8, .pp = 2}, PlanConfiguration{.dp = 16, .zero_stage = 3}})
-    plans.push_back({PlanProblem::none, how, evaluate(model, cluster, run, how), 0});
-  const std::vector<SimulatedRank> ranked = rank_by_simulation(model, cluster, run, plans);
-  REQUIRE(ranked.size() == 2);
-  CHECK(ranked[0].plan.configuration == plans[1].configuration);
-  CHECK(ranked[0].seconds < ranked[1].seconds);
-  CHECK(ranked[0].over_cost() == Approx(1).epsilon(1e-9));
-  CHECK(ranked[1].seconds == simulate_step(model, cluster, run, plans[0].configuration).step_seconds);
-  CHECK(rank_by_simulation(model, cluster, run, plans, 1).size() == 1); // the first has a limit of its own
-  CHECK(rank_by_simulation(model, cluster, run, plans, 1, 1).empty());
-}
 
 TEST_CASE("without contention and stragglers a step takes as long as its cost says", "[simulate_step]") {
   int exact = 0, bounded = 0;
@@ -276,6 +258,40 @@ TEST_CASE("the events of a pipeline have the times of its proof", "[simulate_ste
         }
       }
     }
+}
+
+TEST_CASE("the seconds of a step without shared links are those of its events", "[simulate_step]") {
+  int even = 0;
+  const int plans = for_each_plan([&](const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
+                                      const PlanConfiguration& plan) {
+    const double seconds = simulate_step(model, cluster, run, plan, {.contention = false}).step_seconds;
+    REQUIRE(step_seconds_unshared(model, cluster, run, plan) == Approx(seconds).epsilon(1e-12));
+    even += std::fabs(evaluate(model, cluster, run, plan).imbalance_seconds) < 1e-12 ? 1 : 0;
+  });
+  CHECK(plans > 1000);
+  CHECK(even < plans / 2); // most pipelines are uneven
+}
+
+TEST_CASE("the seconds of a step of many microbatches follow from those of fewer", "[simulate_step]") {
+  const ModelSpec& model = *find_model("gpt-22b");
+  int exact = 0, plans = 0;
+  for (int schedule = 0; schedule < plan_schedule_count; ++schedule)
+    for (const int microbatches : {70, 80, 98}) {
+      PlanConfiguration plan{.tp = 2, .pp = 4, .schedule = static_cast<PlanSchedule>(schedule), .dp = 2};
+      plan.chunks = takes_chunks(plan.schedule) ? 3 : 1;
+      const ClusterSpec cluster = cluster_of(chip::h100, 16);
+      const RunSpec run{.sequences = 2 * microbatches, .sequence_length = 2048};
+      if (problem_of(model, cluster, run, plan) != PlanProblem::none)
+        continue;
+      const double seconds = simulate_step(model, cluster, run, plan, {.contention = false}).step_seconds;
+      const double extended = step_seconds_unshared(model, cluster, run, plan);
+      CAPTURE(schedule, microbatches);
+      CHECK(extended == Approx(seconds).epsilon(0.01));
+      exact += std::fabs(extended / seconds - 1) < 1e-12 ? 1 : 0;
+      ++plans;
+    }
+  CHECK(plans > 15);
+  CHECK(2 * exact > plans);
 }
 
 TEST_CASE("folded ranks do the same as ranks simulated one by one", "[simulate_step]") {

@@ -24,7 +24,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -63,9 +62,9 @@ struct StepOperation {
   };
   Kind kind = Kind::compute;
   Activity activity = Activity::compute;
+  std::uint16_t link = 0; ///< The shares of its traffic, in StepProgram::shares.
   int index = 0;
-  double seconds = 0;   ///< Without contention, on a healthy chip and link.
-  std::size_t link = 0; ///< The shares of its traffic, in StepProgram::shares.
+  double seconds = 0; ///< Without contention, on a healthy chip and link.
 };
 
 /// @brief A collective that one stage's ranks of all replicas run together.
@@ -81,7 +80,7 @@ struct StepProgram {
   std::vector<StageCollective> collectives{}; ///< Of each rank.
   std::vector<LinkShares> shares{};           ///< Shares of links that traffic uses.
   double send_seconds = 0;                    ///< Of a message, once both ends are ready.
-  std::size_t send_link = 0;
+  std::uint16_t send_link = 0;
 };
 
 namespace detail {
@@ -90,8 +89,9 @@ namespace detail {
 class StepProgramMaker {
 public:
   StepProgramMaker(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
-                   const PlanConfiguration& plan, const Calibration& calibration, bool even_stages)
-      : plan_(plan), shared_(calibration.shared),
+                   const PlanConfiguration& plan, const Calibration& calibration, bool even_stages,
+                   bool merged)
+      : plan_(plan), shared_(calibration.shared), merged_(merged),
         cost_(evaluate(model, cluster, run, plan, calibration)), out_{simulated_schedule(plan, run)} {
     const PlanLinks links = plan_links(cluster, plan, copies_of(model, run), shared_);
     const PlanGroups<LinkShares> shares = plan_shares({cluster, shared_}, plan, copies_of(model, run));
@@ -104,6 +104,7 @@ public:
                            pass_form(plan, microbatches_of(run, plan)));
     const StagePlacement& placement = out_.schedule.placement();
     const int all = model.stacked_layers(), stages = placement.stages(), parts = stages / placement.ranks;
+    chunks_ = parts;
     for (int stage = 0; stage < stages; ++stage) {
       const bool end = stage == 0 || stage + 1 == stages;
       const double layers = even_stages ? static_cast<double>(all) / stages
@@ -125,22 +126,25 @@ public:
                                           bytes.together(), bytes.rounds, bytes.copied);
     data_seconds_ = data.sum();
     if (data_seconds_ > 0) {
-      add(data_links_, shares.data, data.dense / data_seconds_);
-      add(data_links_, shares.copies, data.copies / data_seconds_);
-      add(data_links_, shares.expert_data, data.experts / data_seconds_);
-      data_link_ = link(data_links_);
+      LinkShares together{};
+      add(together, shares.data, data.dense / data_seconds_);
+      add(together, shares.copies, data.copies / data_seconds_);
+      add(together, shares.expert_data, data.experts / data_seconds_);
+      data_link_ = link(together);
     }
     plan_collectives();
   }
 
   [[nodiscard]] StepProgram make() {
     for (int rank = 0; rank < out_.schedule.ranks(); ++rank) {
-      operations_.clear();
       const std::span<const Step> steps = out_.schedule.steps(rank);
+      operations_ = {};
+      operations_.reserve((merged_ ? 3 : 9) * steps.size() + 16);
+      parts_.clear();
       for (std::size_t i = 0; i < steps.size(); ++i)
         add_step(steps[i], static_cast<int>(i));
       add_ending();
-      out_.ranks.push_back(operations_);
+      out_.ranks.push_back(std::move(operations_));
     }
     return std::move(out_);
   }
@@ -164,114 +168,125 @@ private:
     return layers / ranks + (turn < layers % ranks ? 1 : 0);
   }
 
-  [[nodiscard]] std::size_t link(const LinkShares& shares) {
+  [[nodiscard]] std::uint16_t link(const LinkShares& shares) {
     const auto found = std::find(out_.shares.begin(), out_.shares.end(), shares);
-    if (found != out_.shares.end())
-      return static_cast<std::size_t>(found - out_.shares.begin());
-    out_.shares.push_back(shares);
-    return out_.shares.size() - 1;
+    const auto number = static_cast<std::uint16_t>(found - out_.shares.begin());
+    if (found == out_.shares.end())
+      out_.shares.push_back(shares);
+    return number;
   }
   static void add(LinkShares& sum, const LinkShares& shares, double times) {
     for (std::size_t i = 0; i < sum.size(); ++i)
       sum[i] += times * shares[i];
   }
-  void add(Kind kind, Activity activity, int index, double seconds = 0, std::size_t on = 0) {
-    operations_.push_back({kind, activity, index, seconds, on});
+  void add(Kind kind, Activity activity, int index, double seconds = 0, std::uint16_t on = 0) {
+    operations_.push_back({kind, activity, on, index, seconds});
   }
 
-  /// Adds the time and the sends of a step's passes, one or two of them.
-  void add_step(const Step& step, int number) {
-    double compute = 0, hidden = 0, sent_before = 0, reduced = 0, reduced_last = 0;
-    LinkShares hidden_links{};
+  /// The time and the traffic of a step's one or two passes, which are the same for every microbatch.
+  struct StepParts {
+    Step step{}; ///< Of microbatch 0.
+    double compute = 0, hidden = 0, sent_before = 0, reduced = 0, reduced_last = 0, together = 0;
+    std::uint16_t hidden_link = 0;
     std::array<double, 3> exposed{};
     std::array<bool, 2> sends{};
-    bool first = true, last = true; // of the microbatch, if there is no pipeline
+  };
+  [[nodiscard]] const StepParts& parts_of(Step step) {
+    step.first.microbatch = step.second.microbatch = 0;
+    for (const StepParts& one : parts_)
+      if (one.step == step)
+        return one;
+    StepParts& out = parts_.emplace_back();
+    out.step = step;
+    LinkShares hidden_links{};
     for (int i = 0; i < step.size(); ++i) {
       const Action& action = step[i];
       const StagePass& stage = stages_[static_cast<std::size_t>(action.stage)];
       const StageTraffic& of_stage = traffic_[static_cast<std::size_t>(action.stage)];
-      const bool forward = action.pass == Pass::forward;
-      const LayerTraffic sent = forward                                ? of_stage.forward
+      const LayerTraffic sent = action.pass == Pass::forward           ? of_stage.forward
                                 : action.pass == Pass::weight_gradient ? LayerTraffic{}
                                                                        : of_stage.returned;
-      compute += stage.passes.of(action.pass) - sent.exposed_seconds() - stage.waiting.of(action.pass);
+      out.compute += stage.passes.of(action.pass) - sent.exposed_seconds() - stage.waiting.of(action.pass);
       const TrafficCost after = reduced_after(action.pass);
-      reduced += reduced_beside(stage, action.pass);
-      reduced_last += after.exposed_seconds;
-      compute += shared_.contention * after.hidden_seconds();
+      out.reduced += reduced_beside(stage, action.pass);
+      out.reduced_last += after.exposed_seconds;
+      out.compute += shared_.contention * after.hidden_seconds();
       const std::array<TrafficCost, 3> traffic{sent.tensor, sent.context, sent.expert};
       for (std::size_t kind = 0; kind < traffic.size(); ++kind) {
-        exposed[kind] += traffic[kind].exposed_seconds;
-        hidden += traffic[kind].hidden_seconds();
+        out.exposed[kind] += traffic[kind].exposed_seconds;
+        out.hidden += traffic[kind].hidden_seconds();
         add(hidden_links, links_[kind], traffic[kind].hidden_seconds());
       }
-      const std::optional<StageMessage> made = output_of(out_.schedule.placement(), action);
-      sends[static_cast<std::size_t>(i)] = made && made->is_sent();
-      if (made && made->is_sent())
-        sent_before += message_seconds_ - out_.send_seconds;
-      first = first && forward;
-      last = last && makes_weight_gradient(action.pass);
+      if (const auto made = output_of(out_.schedule.placement(), action); made && made->is_sent()) {
+        out.sends[static_cast<std::size_t>(i)] = true;
+        out.sent_before += message_seconds_ - out_.send_seconds;
+      }
     }
+    if (out.hidden > 0) {
+      for (double& share : hidden_links) // so far seconds of each link
+        share /= out.hidden;
+      out.hidden_link = link(hidden_links);
+    }
+    const double before = std::max(0.0, out.compute - out.sent_before);
+    out.together = std::max({before + std::min(out.compute, out.sent_before), before + out.sent_before,
+                             out.hidden, out.reduced}) +
+                   out.reduced_last + out.exposed[0] + out.exposed[1] + out.exposed[2];
+    return out;
+  }
+
+  void add_step(const Step& step, int number) {
+    const StepParts& parts = parts_of(step);
     const bool data = data_each_microbatch(plan_) && data_seconds_ > 0;
     add(Kind::receive, Activity::wait_input, number);
-    if (data && first)
+    if (data && step.first.pass == Pass::forward) // no pipeline, and so one pass
       add(Kind::join, Activity::data, 2 * step.first.microbatch);
-    hide_layers(number, hidden, hidden_links);
-    if (reduced > 0)
-      add(Kind::hide, Activity::data, number, reduced, data_link_);
-    // Sends that begin before the end of a pass overlap its last part.
-    add(Kind::compute, Activity::compute, number, std::max(0.0, compute - sent_before));
-    if (sent_before > 0) {
-      add(Kind::hide, Activity::pipeline, number, sent_before, out_.send_link);
-      add(Kind::compute, Activity::compute, number, std::min(compute, sent_before));
-    }
-    if (hidden > 0 || sent_before > 0 || reduced > 0)
-      add(Kind::settle, hidden > 0 ? hiding() : reduced > 0 ? Activity::data : Activity::pipeline, number);
-    if (reduced_last > 0)
-      add(Kind::move, Activity::data, number, reduced_last, data_link_);
-    add_moves(number, exposed);
+    if (merged_)
+      add(Kind::compute, Activity::compute, number, parts.together);
+    else
+      add_parts(parts, number);
     for (int i = 0; i < step.size(); ++i)
-      if (sends[static_cast<std::size_t>(i)])
+      if (parts.sends[static_cast<std::size_t>(i)])
         add(Kind::send, Activity::wait_send, 2 * number + i);
-    if (data && last) {
+    if (data && makes_weight_gradient(step.first.pass)) {
       add(Kind::await, Activity::data, 2 * step.first.microbatch);
       run_together(2 * step.first.microbatch + 1);
     }
   }
-  [[nodiscard]] const TrafficCost& reduction() const { return cost_.reduction; }
-  /// Stages of a rank that a microbatch passes.
-  [[nodiscard]] double parts() const {
-    const StagePlacement& placement = out_.schedule.placement();
-    return static_cast<double>(placement.stages()) / placement.ranks;
-  }
-  /// Adds the traffic of layers that passes hide; `used` is in seconds of each link.
-  void hide_layers(int number, double seconds, LinkShares used) {
-    if (seconds <= 0)
-      return;
-    for (double& share : used)
-      share /= seconds;
-    add(Kind::hide, hiding(), number, seconds, link(used));
-  }
-  /// Adds the traffic of layers that nothing hides.
-  void add_moves(int number, const std::array<double, 3>& exposed) {
-    for (std::size_t kind = 0; kind < exposed.size(); ++kind)
-      if (exposed[kind] > 0)
-        add(Kind::move,
-            kind == 0   ? Activity::tensor
-            : kind == 1 ? Activity::context
-                        : Activity::expert,
-            number, exposed[kind], link(links_[kind]));
+  void add_parts(const StepParts& parts, int number) {
+    if (parts.hidden > 0)
+      add(Kind::hide, hiding(), number, parts.hidden, parts.hidden_link);
+    if (parts.reduced > 0)
+      add(Kind::hide, Activity::data, number, parts.reduced, data_link_);
+    // Sends that begin before the end of a pass overlap its last part.
+    add(Kind::compute, Activity::compute, number, std::max(0.0, parts.compute - parts.sent_before));
+    if (parts.sent_before > 0) {
+      add(Kind::hide, Activity::pipeline, number, parts.sent_before, out_.send_link);
+      add(Kind::compute, Activity::compute, number, std::min(parts.compute, parts.sent_before));
+    }
+    if (parts.hidden > 0 || parts.sent_before > 0 || parts.reduced > 0)
+      add(Kind::settle,
+          parts.hidden > 0    ? hiding()
+          : parts.reduced > 0 ? Activity::data
+                              : Activity::pipeline,
+          number);
+    if (parts.reduced_last > 0)
+      add(Kind::move, Activity::data, number, parts.reduced_last, data_link_);
+    constexpr std::array<Activity, 3> kinds{Activity::tensor, Activity::context, Activity::expert};
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind)
+      if (parts.exposed[kind] > 0)
+        add(Kind::move, kinds[kind], number, parts.exposed[kind], link(links_[kind]));
   }
   /// Seconds of ZeRO-2's reductions that a pass hides: all backward passes do.
   [[nodiscard]] double reduced_beside(const StagePass& stage, Pass pass) const {
     const double backward = stage.passes.input_gradient + stage.passes.weight_gradient;
-    return pass == Pass::forward ? 0
-                                 : reduction().hidden_seconds() * stage.passes.of(pass) / backward / parts();
+    return pass == Pass::forward
+               ? 0
+               : cost_.reduction.hidden_seconds() * stage.passes.of(pass) / backward / chunks_;
   }
   /// The reductions whose exposed part follows a pass, and which slow it down: with the input gradient.
   [[nodiscard]] TrafficCost reduced_after(Pass pass) const {
     const bool counted = pass != Pass::forward && pass != Pass::weight_gradient;
-    return (counted ? 1 / parts() : 0) * reduction();
+    return (counted ? 1 / chunks_ : 0) * cost_.reduction;
   }
   [[nodiscard]] Activity hiding() const {
     return plan_.ep > 1 ? Activity::expert : plan_.tp > 1 ? Activity::tensor : Activity::context;
@@ -284,7 +299,7 @@ private:
       return;
     const double microbatches = out_.schedule.microbatches();
     const double exposed =
-        cost_.of(Traffic::data).exposed_seconds - microbatches * reduction().exposed_seconds;
+        cost_.of(Traffic::data).exposed_seconds - microbatches * cost_.reduction.exposed_seconds;
     const auto add_pair = [&](double seconds, double after) {
       out_.collectives.push_back({seconds - after, data_link_});
       out_.collectives.push_back({after, data_link_});
@@ -316,15 +331,15 @@ private:
       insert(std::max(0.0, all - reduced_ * beside), {Kind::join, Activity::data, 0});
     }
     if (gathers) {
-      insert((1 - reduced_) * beside, {Kind::await, Activity::data, gather});
-      insert(0, {Kind::join, Activity::data, gather});
+      insert((1 - reduced_) * beside, {Kind::await, Activity::data, 0, gather});
+      insert(0, {Kind::join, Activity::data, 0, gather});
     }
     if (reduces)
       add(Kind::await, Activity::data, 0);
     add(Kind::compute, Activity::optimizer, -1,
         shared_.contention *
             (cost_.of(Traffic::data).hidden_seconds() + cost_.of(Traffic::pipeline).hidden_seconds() -
-             out_.schedule.microbatches() * reduction().hidden_seconds()));
+             out_.schedule.microbatches() * cost_.reduction.hidden_seconds()));
     if (reduces)
       run_together(1);
     add(Kind::compute, Activity::optimizer, -1, cost_.optimizer_seconds);
@@ -354,17 +369,19 @@ private:
 
   PlanConfiguration plan_;
   SharedCalibration shared_;
+  bool merged_;
   StepCost cost_;
   StepProgram out_;
   std::array<LinkShares, 3> links_{}; // of tensor, context and expert parallelism
   std::vector<StagePass> stages_;
   std::vector<StageTraffic> traffic_;     // of the same
   std::vector<StepOperation> operations_; // of the rank whose program is being made
+  std::vector<StepParts> parts_;          // of its steps
+  double chunks_ = 1;                     // stages of a rank that a microbatch passes
   double message_seconds_ = 0;
   double data_seconds_ = 0; // once, or with every microbatch
   double reduced_ = 1;      // the part of it that reduces gradients
-  std::size_t data_link_ = 0;
-  LinkShares data_links_{};
+  std::uint16_t data_link_ = 0;
 };
 
 } // namespace detail
@@ -375,8 +392,9 @@ private:
 /// @throws InvalidArgument if the schedule does not allow its numbers.
 [[nodiscard]] inline StepProgram step_program(const ModelSpec& model, const ClusterSpec& cluster,
                                               const RunSpec& run, const PlanConfiguration& plan,
-                                              const Calibration& calibration, bool even_stages = false) {
-  return detail::StepProgramMaker(model, cluster, run, plan, calibration, even_stages).make();
+                                              const Calibration& calibration, bool even_stages = false,
+                                              bool merged = false) {
+  return detail::StepProgramMaker(model, cluster, run, plan, calibration, even_stages, merged).make();
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI
