@@ -60,7 +60,7 @@ std::string beside_recipe(const sw::StepCost& usual, const sw::StepCost& best) {
 }
 
 std::string quantity(const Options& options, sw::Resource resource, double factor) {
-  const sw::Situation more = sw::with_more(options.cluster, options.run, resource, factor);
+  const sw::Situation more = sw::with_more({options.cluster, options.run}, resource, factor);
   const double amount = sw::amount_of(more, resource);
   const auto per_domain = [&] {
     if (options.cluster.domain_count < 2)
@@ -120,28 +120,6 @@ std::string runners_up(const Study& study) {
                 : sw::percent_text(loss_of(one, study.best))) +
            ": " + sw::plan_text(one.configuration) + "\n";
   return study.runners_up.empty() ? std::string() : out;
-}
-
-/// The simulated order of the last candidates, and where it differs from the order by cost.
-std::string simulated_again(const Study& study) {
-  if (study.simulated.empty())
-    return "not simulated, because the step has too many passes (--simulate simulates it)\n";
-  const auto chosen = std::find_if(study.simulated.begin(), study.simulated.end(), [&](const auto& one) {
-    return one.plan.configuration == study.best.configuration;
-  });
-  const sw::SimulatedRank& first = study.simulated.front();
-  std::string out = "simulated " + short_text(chosen->seconds) + " s without jitter, " +
-                    sw::percent_text(chosen->over_cost() - 1) + " from the cost; place " +
-                    std::to_string(chosen - study.simulated.begin() + 1) + " of " +
-                    std::to_string(study.simulated.size()) + " last candidates of the search\n";
-  if (std::fabs(chosen->over_cost() - 1) > 0.03)
-    out +=
-        "        warning: simulation and cost differ by more than 3 %; trust the simulation (--simulate)\n";
-  if (first.seconds < 0.99 * chosen->seconds)
-    out += "        warning: simulated, another plan is faster by " +
-           sw::percent_text(1 - first.seconds / chosen->seconds) + ": " +
-           sw::plan_text(first.plan.configuration) + "\n";
-  return out;
 }
 
 /// The cost of a number of sequences that chips cannot share evenly, or that has few divisors.
@@ -233,7 +211,8 @@ std::string plan_report(const Options& options, const Study& study) {
   if (const double twice = second_copy_bytes(found); twice > 0)
     out += "        DualPipe keeps every stage on two ranks: " + short_text(twice / 1e9) +
            " GB of parameters and gradients are second copies, which dualpipev does without\n";
-  out += "search  " + std::to_string(found.evaluations) + " configurations costed; " + simulated_again(study);
+  out += "search  " + std::to_string(found.evaluations) +
+         " configurations costed, the last candidates simulated\n";
   out += lost_by_batch(options, study) + launch_text(options, study);
 
   out += "what binds (time per token that the fastest plan saves with twice as much):\n";

@@ -367,7 +367,7 @@ sw::ClusterSpec cluster_of_json(const std::string& text, const std::string& name
 sw::ClusterSpec read_cluster(const std::string& name, std::int64_t domain) {
   sw::ClusterSpec cluster = known_cluster(name);
   if (domain > 0)
-    cluster = sw::with_more(cluster, {}, sw::Resource::domain,
+    cluster = sw::with_more({cluster, {}}, sw::Resource::domain,
                             static_cast<double>(domain) / static_cast<double>(cluster.domains[0].chips))
                   .cluster;
   else if (!is_file(name) && cluster.domains[0].torus_dimensions == 0)

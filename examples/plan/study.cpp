@@ -131,10 +131,9 @@ public:
   void ask(bool with_sweeps) {
     const sw::SearchSpace& space = options_.space;
     const sw::Plan& best = found_.best;
-    tasks_.push_back([&] { study_.usual = sw::recipe(searches_.model(), now_.cluster, now_.run); });
+    tasks_.push_back([&] { study_.usual = sw::recipe(searches_, now_); });
     tasks_.push_back([&] { study_.without_pipeline = searches_.without_pipeline(now_, space).best; });
     if (best.found()) {
-      tasks_.push_back([&] { simulate(); });
       tasks_.push_back([&] { study_.rounder = rounder_of(options_, searches_, best); });
       tasks_.push_back([&] { study_.dividing = dividing_of(options_, searches_, best); });
     }
@@ -151,21 +150,12 @@ public:
         std::any_of(study_.dividing.begin(), study_.dividing.end(),
                     [&](const Rounder& one) { return one.sequences == study_.rounder->sequences; }))
       study_.rounder.reset(); // said once
-    study_.runners_up = sw::runners_up(found_, searches_.model(), now_.cluster, now_.run);
+    study_.runners_up = sw::runners_up(searches_, now_, options_.space);
     if (study_.without_pipeline.problem == sw::PlanProblem::batch_not_divisible)
       study_.divisible_sequences = divisible(options_, searches_, best.found());
   }
 
 private:
-  /// The plan comes first, so that it is simulated however long the others take.
-  void simulate() {
-    std::vector<sw::Plan> last = sw::last_candidates(found_, searches_.model(), now_.cluster, now_.run);
-    std::stable_partition(last.begin(), last.end(), [&](const sw::Plan& one) {
-      return one.configuration == found_.best.configuration;
-    });
-    study_.simulated = sw::rank_by_simulation(searches_.model(), now_.cluster, now_.run, last);
-  }
-
   /// A single domain has no network between domains, and is as large as the cluster.
   void find_gains() {
     const auto saved = sw::gains(searches_, now_, options_.space);
@@ -179,7 +169,7 @@ private:
   /// A search that a later question needs.
   void search_at(sw::Resource resource, double factor, const sw::SearchSpace& space) {
     tasks_.push_back([this, resource, factor, &space] {
-      (void)searches_.of(sw::with_more(now_.cluster, now_.run, resource, factor), space);
+      (void)searches_.of(sw::with_more(now_, resource, factor), space);
     });
   }
 
@@ -257,10 +247,6 @@ void scale(const Options& options, Study& study) {
     scale(options, *plan);
   for (sw::Plan& plan : study.runners_up)
     scale(options, plan);
-  for (sw::SimulatedRank& one : study.simulated) {
-    scale(options, one.plan);
-    one.seconds *= options.program ? options.program->factor : 1;
-  }
   for (sw::Sweep& sweep : study.sweeps)
     scale(options, sweep);
   if (study.unpaired_sweep)

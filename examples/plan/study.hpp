@@ -9,7 +9,6 @@
 #include <shardwright/plan/search/explanation.hpp>
 #include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/search/sweep.hpp>
-#include <shardwright/plan/simulate/ranking.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -48,9 +47,7 @@ struct Study {
   std::optional<shardwright::StepCost> unnamed;
   std::vector<Gain> gains;                   ///< Of the resources that the cluster has; none without a plan.
   std::vector<shardwright::Plan> runners_up; ///< Other plans, in ascending order of loss.
-  /// The last candidates of the search and their simulated steps, fastest first.
-  std::vector<shardwright::SimulatedRank> simulated;
-  std::optional<Rounder> rounder; ///< If it is faster by more than 2% per token.
+  std::optional<Rounder> rounder;            ///< If it is faster by more than 2% per token.
   /// If neither sequences nor chips divide the other, the nearest numbers of sequences that do.
   std::vector<Rounder> dividing;
   shardwright::Plan usual;            ///< Of the usual recipe.

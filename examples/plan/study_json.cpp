@@ -130,7 +130,8 @@ Json turns_of(const Options& options, const std::vector<Counterfactual>& turns) 
              {"amount", nullptr}};
     if (factor) {
       one["factor"] = *factor;
-      one["amount"] = sw::amount_of(sw::with_more(options.cluster, options.run, resource, *factor), resource);
+      one["amount"] =
+          sw::amount_of(sw::with_more({options.cluster, options.run}, resource, *factor), resource);
     }
     out.push_back(one);
   }
@@ -208,7 +209,7 @@ Json sweep_points_json(const Options& options, const sw::Sweep& sweep) {
            {"points", Json::array()}};
   if (sweep.pipeline_ends)
     out["pipeline_ends_amount"] = sw::amount_of(
-        sw::with_more(options.cluster, options.run, sweep.resource, *sweep.pipeline_ends), sweep.resource);
+        sw::with_more({options.cluster, options.run}, sweep.resource, *sweep.pipeline_ends), sweep.resource);
   for (const sw::SweepPoint& point : sweep.points)
     out["points"].push_back({{"factor", point.factor},
                              {"amount", sweep.amount(point)},
@@ -249,12 +250,6 @@ Json study_json(const Options& options, const Study& study) {
     out["runners_up"].push_back({{"plan", sw::plan_text(one.configuration)},
                                  {"step_seconds", one.cost.step_seconds},
                                  {"loses", loss_of(one, study.best)}});
-  out["simulated_again"] = Json::array();
-  for (const sw::SimulatedRank& one : study.simulated)
-    out["simulated_again"].push_back({{"plan", sw::plan_text(one.plan.configuration)},
-                                      {"simulated_seconds", one.seconds},
-                                      {"step_seconds", one.plan.cost.step_seconds},
-                                      {"over_cost", one.over_cost()}});
   out["headroom"] = options.space.headroom;
   out["memory_free"] = 1 - study.best.cost.memory.total() / options.cluster.chip.memory_bytes;
   out["second_copy_bytes"] = second_copy_bytes(study.best);

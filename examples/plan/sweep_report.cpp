@@ -65,7 +65,7 @@ std::string sweep_report(const Options& options, const sw::Sweep& sweep) {
   out += aligned(rows);
   if (sweep.pipeline_ends) {
     const sw::Situation there =
-        sw::with_more(options.cluster, options.run, sweep.resource, *sweep.pipeline_ends);
+        sw::with_more({options.cluster, options.run}, sweep.resource, *sweep.pipeline_ends);
     return out + "no pipeline is needed from " + text(sw::amount_of(there, sweep.resource)) + " on\n";
   }
   return out +

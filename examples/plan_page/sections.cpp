@@ -76,34 +76,6 @@ std::string verdict(const Document& study) {
   return "<p class=\"verdict\">" + words + "</p>\n";
 }
 
-/// The last candidates of the search in the order of their simulated steps, with a warning if the order by
-/// cost differs.
-std::string simulated_order(const Document& study) {
-  const std::size_t count = study.at("/simulated_again").size();
-  if (count == 0)
-    return {};
-  std::string warning;
-  std::vector<std::vector<std::string>> rows;
-  const double first = study.figure("/simulated_again/0/simulated_seconds").value;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::string at = "/simulated_again/" + std::to_string(i);
-    const bool chosen = study.at(at + "/plan") == study.at("/plan/text");
-    const double over = study.figure(at + "/over_cost").value;
-    if (chosen && std::fabs(over - 1) > 0.03)
-      warning += " Simulation and cost of the plan differ by more than 3&nbsp;%: trust the simulation.";
-    if (chosen && first < 0.99 * study.figure(at + "/simulated_seconds").value)
-      warning += " Simulated, another plan is faster by " +
-                 short_text(100 * (1 - first / study.figure(at + "/simulated_seconds").value)) +
-                 "&nbsp;%: <code>" + escaped(study.word("/simulated_again/0/plan")) + "</code>.";
-    rows.push_back({std::to_string(i + 1) + (chosen ? ", the plan" : ""),
-                    "<code>" + escaped(study.word(at + "/plan")) + "</code>",
-                    study.number(at + "/simulated_seconds", 1, "s"), study.number(at + "/over_cost")});
-  }
-  return (warning.empty() ? std::string() : "<p class=\"verdict none\">Warning:" + warning + "</p>\n") +
-         table("The last candidates of the search, simulated with shared links",
-               {"Place", "Plan", "simulated step", "of its cost without jitter"}, rows);
-}
-
 /// The runs that intervals are about.
 std::string four_of_five(const Document& study) {
   return std::string("four of five ") + (!study.has("/measured") ? "published runs"
@@ -363,7 +335,7 @@ std::string choice_section(const Document& study) {
   }
   if (!rows.empty())
     out += table("Runners-up, and what they lose", {"Plan", "step", "loses"}, rows);
-  return out + simulated_order(study);
+  return out;
 }
 
 std::string source_section(const Document& study) {

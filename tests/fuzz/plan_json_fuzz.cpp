@@ -29,9 +29,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (cluster.chips() > 1 << 24) // as read_cluster requires
     return 0;
   const sw::RunSpec run{.sequences = 64, .sequence_length = 4096};
-  const sw::Plan found = sw::search(model, cluster, run);
+  sw::Searches searches(model);
+  const sw::Plan& found = searches.of({cluster, run}).best;
   fuzz::require(!found.found() || (std::isfinite(found.cost.step_seconds) && found.cost.step_seconds > 0),
                 "a plan takes time");
-  (void)sw::recipe(model, cluster, run);
+  (void)sw::recipe(searches, {cluster, run});
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/search/searches.hpp>
 #include <shardwright/plan/search/static_plan.hpp>
+#include <shardwright/plan/simulate/simulate_step.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 
 #include <array>
@@ -385,10 +386,44 @@ TEST_CASE("a plan leaves the requested headroom", "[search]") {
   CHECK(search(llama, thousand, large_batch, {.headroom = 0.99}).problem == PlanProblem::out_of_memory);
 }
 
+TEST_CASE("a search at run time gives the simplest plan near the fastest simulated one", "[search]") {
+  int changed = 0, differ = 0;
+  for (const char* name : {"mixtral-8x22b", "llama-65b"})
+    for (const std::int64_t chips : {112, 160, 220}) {
+      const ModelSpec& model = *find_model(name);
+      const ClusterSpec cluster = cluster_of(chip::gb200, chips);
+      const RunSpec run{2 * chips, 4096};
+      const SearchSpace space;
+      const Plan before = search(model, cluster, run, space);
+      Searches searches(model);
+      const FinishedSearch& ended = searches.of({cluster, run}, space);
+      CAPTURE(name, chips);
+      REQUIRE(ended.best.found());
+      const StepCost& cost = ended.best.cost;
+      const auto seconds = [&](const PlanConfiguration& plan) {
+        return simulate_step(model, cluster, run, plan, {.contention = false}).step_seconds;
+      };
+      const double simulated = seconds(ended.best.configuration);
+      CHECK(cost.step_seconds - cost.straggler_seconds == Approx(simulated).epsilon(1e-9));
+      CHECK(cost.matmul_seconds + cost.attention_seconds + cost.elementwise_seconds + cost.overhead_seconds +
+                cost.imbalance_seconds + cost.bubble_seconds + cost.exposed_seconds() +
+                cost.optimizer_seconds + cost.straggler_seconds ==
+            Approx(cost.step_seconds));
+      CHECK((cost.imbalance_seconds >= 0 && cost.bubble_seconds >= 0));
+      CHECK(simulated <= (1 + space.tolerance) * seconds(before.configuration));
+      for (const auto& other : ended.state.fastest)
+        CHECK((other.measure == 0 || other.measure >= ended.state.best_seconds));
+      changed += ended.best.configuration != before.configuration ? 1 : 0;
+      differ += std::abs(before.cost.step_seconds / cost.step_seconds - 1) > 1e-6 ? 1 : 0;
+    }
+  CHECK(changed > 0);
+  CHECK(differ > 0);
+}
+
 TEST_CASE("runners-up are other plans, in ascending order of loss", "[search]") {
-  const FinishedSearch ended = finished_search(experts, sixteen, small_batch);
-  const Plan& best = ended.best;
-  const std::vector<Plan> others = runners_up(ended, experts, sixteen, small_batch, 4);
+  Searches searches(experts);
+  const Plan& best = searches.of({sixteen, small_batch}).best;
+  const std::vector<Plan> others = runners_up(searches, {sixteen, small_batch}, {}, 4);
   REQUIRE(others.size() == 4);
   double last = 0;
   for (const Plan& one : others) {
@@ -397,22 +432,6 @@ TEST_CASE("runners-up are other plans, in ascending order of loss", "[search]") 
     CHECK(one.cost.step_seconds >= last);
     last = one.cost.step_seconds;
   }
-}
-
-TEST_CASE("the last candidates of a search are near the best plan, which is one of them", "[search]") {
-  const FinishedSearch ended = finished_search(experts, sixteen, small_batch);
-  const Plan& best = ended.best;
-  const std::vector<Plan> last = last_candidates(ended, experts, sixteen, small_batch);
-  REQUIRE(last.size() > 1);
-  CHECK(last.size() <= 21);
-  const double fastest = last.front().cost.step_seconds;
-  bool found = false;
-  for (const Plan& one : last) {
-    CHECK(problem_of(experts, sixteen, small_batch, one.configuration) == PlanProblem::none);
-    CHECK(one.cost.step_seconds <= 1.05 * fastest);
-    found = found || one.configuration == best.configuration;
-  }
-  CHECK(found);
 }
 
 TEST_CASE("the inner axes of an order are neighbours", "[search]") {
@@ -499,11 +518,11 @@ TEST_CASE("a situation is searched once, whichever thread asks first", "[search]
     threads.emplace_back([&] { other = &searches.of(now, {.pp = 1}); });
   for (std::thread& one : threads)
     one.join();
-  CHECK(first == &searches.of(with_more(sixteen, small_batch, Resource::memory, 1)));
-  CHECK(first != &searches.of(with_more(sixteen, small_batch, Resource::memory, 2)));
+  CHECK(first == &searches.of(with_more({sixteen, small_batch}, Resource::memory, 1)));
+  CHECK(first != &searches.of(with_more({sixteen, small_batch}, Resource::memory, 2)));
   for (const FinishedSearch* other : others)
     CHECK(other == &searches.without_pipeline(now));
-  CHECK(first->best.configuration == search(experts, sixteen, small_batch).configuration);
+  CHECK(first->best.configuration == Searches(experts).of(now).best.configuration);
   CHECK(others[0]->best.configuration == search(experts, sixteen, small_batch, {.pp = 1}).configuration);
 }
 
@@ -528,7 +547,8 @@ TEST_CASE("clusters are named by chip and number", "[search]") {
 TEST_CASE("a recipe is a plan of its kind and not faster than the best", "[search]") {
   const ClusterSpec cluster = small_cluster(32, 8, 50e9, 24e9);
   const Plan best = search(experts, cluster, small_batch, {.tolerance = 0});
-  const Plan usual = recipe(experts, cluster, small_batch);
+  Searches searches(experts);
+  const Plan usual = recipe(searches, {cluster, small_batch});
   REQUIRE(usual.found());
   REQUIRE(usual.configuration.tp == 8);
   REQUIRE(usual.cost.step_seconds >= best.cost.step_seconds);
@@ -538,12 +558,12 @@ TEST_CASE("a recipe is a plan of its kind and not faster than the best", "[searc
 }
 
 TEST_CASE("doubling a binding resource of the best plan saves time", "[search]") {
-  const Plan best = search(dense, sixteen, small_batch, {.tolerance = 0});
-  REQUIRE(best.found());
   Searches searches(dense);
+  const Plan best = searches.of({sixteen, small_batch}, {.tolerance = 0}).best;
+  REQUIRE(best.found());
   const std::array<double, binding_resources> saved = gains(searches, {sixteen, small_batch});
-  const Situation faster = with_more(sixteen, small_batch, Resource::peak, 2);
-  const Plan plan = search(dense, faster.cluster, faster.run, {.tolerance = 0});
+  const Situation faster = with_more({sixteen, small_batch}, Resource::peak, 2);
+  const Plan plan = searches.of(faster, {.tolerance = 0}).best;
   const double share = saved[static_cast<std::size_t>(Resource::peak)];
   CHECK(share > 0.1);
   CHECK(std::abs(share - (1 - plan.cost.step_seconds / best.cost.step_seconds)) < 1e-12);
@@ -570,7 +590,7 @@ TEST_CASE("the saving from more of a resource is a share of the time", "[search]
         CHECK((at(saved, Resource::peak) > 0.1) == best.found());
         for (const Resource resource : {Resource::memory, Resource::scale_up_bandwidth,
                                         Resource::scale_out_bandwidth, Resource::peak, Resource::tokens}) {
-          const Situation more = with_more(cluster, run, resource, 2);
+          const Situation more = with_more({cluster, run}, resource, 2);
           const Plan plan = search(model, more.cluster, more.run, {.tolerance = 0});
           CHECK((!best.found() ||
                  plan.cost.step_seconds * best.cost.tokens <= best.cost.step_seconds * plan.cost.tokens));
@@ -586,7 +606,7 @@ TEST_CASE("needs_no_pipeline agrees with a complete search, whether that is know
         for (const double tolerance : {0.0, 0.01, 0.1}) {
           const ClusterSpec cluster = small_cluster(64, 8, network, memory);
           const RunSpec run{64, 2048};
-          const Plan best = search(model, cluster, run, {.tolerance = tolerance});
+          const Plan best = Searches(model).of({cluster, run}, {.tolerance = tolerance}).best;
           const bool none = best.found() && best.configuration.pp == 1;
           CAPTURE(network, memory, tolerance);
           Searches searches(model);
@@ -608,8 +628,8 @@ TEST_CASE("at the end of a pipeline's range the plan has none, and just before i
   const RunSpec run{64, 2048};
   REQUIRE(search(dense, cluster, run).configuration.pp > 1);
   const auto pp_with = [&](Resource resource, double factor) {
-    const Situation more = with_more(cluster, run, resource, factor);
-    return search(dense, more.cluster, more.run).configuration.pp;
+    const Situation more = with_more({cluster, run}, resource, factor);
+    return Searches(dense).of(more).best.configuration.pp;
   };
   int ends = 0;
   Searches searches(dense);

@@ -41,7 +41,7 @@ TEST_CASE("more of a resource changes that resource and nothing else", "[sweep]"
   const Situation now{cluster_of(chip::h100, 1024), {512, 4096}};
   for (std::size_t i = 0; i < resource_names.size(); ++i)
     for (const double factor : {0.25, 1.0, 2.0, 8.0}) {
-      const Situation more = with_more(now.cluster, now.run, static_cast<Resource>(i), factor);
+      const Situation more = with_more(now, static_cast<Resource>(i), factor);
       CAPTURE(resource_names[i], factor);
       for (std::size_t j = 0; j < resource_names.size(); ++j)
         REQUIRE(amount_of(more, static_cast<Resource>(j)) ==
@@ -53,24 +53,24 @@ TEST_CASE("more of a resource changes that resource and nothing else", "[sweep]"
 TEST_CASE("domains are laid out again around more chips or larger domains", "[sweep]") {
   const RunSpec run{512, 4096};
   const ClusterSpec pod = *find_cluster("tpu7x-pod");
-  const ClusterSpec two = with_more(pod, run, Resource::chips, 2).cluster;
+  const ClusterSpec two = with_more({pod, run}, Resource::chips, 2).cluster;
   REQUIRE(two.domain_count == 2);
   REQUIRE((two.domains[0].chips == 9216 && two.domains[1].bandwidth == pod.chip.scale_out_bandwidth));
   require_well_formed(two, 18432);
-  const ClusterSpec split = with_more(pod, run, Resource::domain, 1.0 / 16).cluster;
+  const ClusterSpec split = with_more({pod, run}, Resource::domain, 1.0 / 16).cluster;
   REQUIRE((split.domain_count == 2 && split.domains[0].chips == 576));
   require_well_formed(split, 9216);
-  REQUIRE(with_more(cluster_of(chip::h100, 4), run, Resource::chips, 2).cluster.domain_count == 1);
-  REQUIRE(with_more(cluster_of(chip::h100, 64), run, Resource::domain, 100).cluster.domain_count == 1);
+  REQUIRE(with_more({cluster_of(chip::h100, 4), run}, Resource::chips, 2).cluster.domain_count == 1);
+  REQUIRE(with_more({cluster_of(chip::h100, 64), run}, Resource::domain, 100).cluster.domain_count == 1);
 
   ClusterSpec three = cluster_of(chip::h100, 256);
   three.domains[2] = {1024, 25e9, 5e-6, 0};
   three.domain_count = 3;
-  const ClusterSpec larger = with_more(three, run, Resource::domain, 2).cluster;
+  const ClusterSpec larger = with_more({three, run}, Resource::domain, 2).cluster;
   REQUIRE((larger.domain_count == 3 && larger.domains[1].chips == 256));
-  const ClusterSpec swallowed = with_more(three, run, Resource::domain, 64).cluster;
+  const ClusterSpec swallowed = with_more({three, run}, Resource::domain, 64).cluster;
   REQUIRE((swallowed.domain_count == 2 && swallowed.domains[1].bandwidth == 25e9));
-  const ClusterSpec fewer = with_more(three, run, Resource::chips, 0.125).cluster;
+  const ClusterSpec fewer = with_more({three, run}, Resource::chips, 0.125).cluster;
   REQUIRE((fewer.domain_count == 2 && fewer.domains[1].chips == 128 && fewer.domains[1].bandwidth == 25e9));
 }
 
@@ -89,7 +89,7 @@ TEST_CASE("the factors of a sweep ascend, leave everything whole and hold 1", "[
       REQUIRE(std::count(factors.begin(), factors.end(), 1.0) == 1);
       for (std::size_t at = 0; at < factors.size(); ++at) {
         REQUIRE((at == 0 || factors[at] > factors[at - 1]));
-        const Situation there = with_more(now.cluster, now.run, resource, factors[at]);
+        const Situation there = with_more(now, resource, factors[at]);
         REQUIRE(amount_of(there, resource) == Approx(amount_of(now, resource) * factors[at]).epsilon(1e-12));
         require_well_formed(there.cluster, there.cluster.chips());
       }
@@ -109,9 +109,10 @@ TEST_CASE("a sweep's points agree with searches, and its pipeline ends between t
     REQUIRE(swept.points.size() == factors.size());
     bool pipeline_before = false, pipeline_after = false;
     for (const SweepPoint& point : swept.points) {
-      const Situation at = with_more(now.cluster, now.run, resource, point.factor);
-      REQUIRE(search(dense, at.cluster, at.run).configuration == point.best.configuration);
-      const Plan flat = search(dense, at.cluster, at.run, {.pp = 1});
+      const Situation at = with_more(now, resource, point.factor);
+      Searches alone(dense);
+      REQUIRE(alone.of(at).best.configuration == point.best.configuration);
+      const Plan& flat = alone.without_pipeline(at).best;
       const bool has_none = point.best.found() && point.best.configuration.pp == 1;
       const Plan& expected = has_none ? point.best : flat;
       REQUIRE(expected.problem == point.without_pipeline.problem);
@@ -128,8 +129,8 @@ TEST_CASE("a sweep's points agree with searches, and its pipeline ends between t
     }
     ++ends;
     const auto pp_at = [&](double factor) {
-      const Situation at = with_more(now.cluster, now.run, resource, factor);
-      const Plan plan = search(dense, at.cluster, at.run);
+      const Situation at = with_more(now, resource, factor);
+      const Plan plan = Searches(dense).of(at).best;
       return plan.found() ? plan.configuration.pp : 0;
     };
     REQUIRE(pp_at(*swept.pipeline_ends) == 1);
@@ -156,8 +157,8 @@ TEST_CASE("less memory is searched again if the fastest plan no longer fits, and
   REQUIRE(fastest > chosen);
   const double factor = (chosen + fastest) / 2 / (40e9 * (1 - space.headroom));
   const Sweep swept = sweep(searches, now, Resource::memory, {factor, 1}, space);
-  const Situation less = with_more(now.cluster, now.run, Resource::memory, factor);
-  REQUIRE(swept.points[0].best.configuration == search(experts, less.cluster, less.run, space).configuration);
+  const Situation less = with_more(now, Resource::memory, factor);
+  REQUIRE(swept.points[0].best.configuration == Searches(experts).of(less, space).best.configuration);
   REQUIRE(swept.points[0].best.configuration != known.best.configuration);
   REQUIRE(swept.points[1].best.configuration == known.best.configuration);
 }
@@ -171,7 +172,7 @@ TEST_CASE("the point where plans begin has a plan, and smaller factors do not", 
     const std::optional<double> factor = plan_begins(searches, now, resource);
     REQUIRE(factor);
     const auto found_at = [&](double times) {
-      const Situation at = with_more(now.cluster, now.run, resource, times);
+      const Situation at = with_more(now, resource, times);
       return search(dense, at.cluster, at.run).found();
     };
     REQUIRE((found_at(*factor) && !found_at(*factor / (is_continuous(resource) ? 1.03 : 2))));

@@ -83,7 +83,7 @@ template <class Function> constexpr void for_each_word(std::string_view name, co
   const auto power = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(each)));
   const bool even = chips % each != 0 && 4 * power >= 3 * each && chips % power == 0;
   const double factor = static_cast<double>(power) / static_cast<double>(each);
-  return even ? with_more(cluster, {}, Resource::domain, factor).cluster : cluster;
+  return even ? with_more({cluster, {}}, Resource::domain, factor).cluster : cluster;
 }
 
 } // namespace plan_example

@@ -124,6 +124,26 @@ struct StepCost {
   [[nodiscard]] constexpr double tokens_per_second_per_chip() const noexcept {
     return tokens_per_second() / chips;
   }
+  /// @brief The same step if it takes this long: the difference goes to uneven stages or, as far as
+  /// they have not that much, to the bubble, sends, data parallelism and overhead.
+  [[nodiscard]] constexpr StepCost lasting(double seconds) const noexcept {
+    StepCost out = *this;
+    const double factor = seconds / step_seconds;
+    double left = (factor - 1) * (step_seconds - straggler_seconds);
+    const auto exposed = [&out](Traffic kind) {
+      return &out.traffic[static_cast<std::size_t>(kind)].exposed_seconds;
+    };
+    for (double* part : {&out.imbalance_seconds, &out.bubble_seconds, exposed(Traffic::pipeline),
+                         exposed(Traffic::data), &out.overhead_seconds}) {
+      const double now = left + *part > 0 ? left + *part : 0;
+      left -= now - *part;
+      *part = now;
+    }
+    for (double StepCost::*time : {&StepCost::straggler_seconds, &StepCost::step_seconds,
+                                   &StepCost::least_seconds, &StepCost::most_seconds})
+      out.*time *= factor;
+    return out;
+  }
   /// @brief Model FLOPs utilisation, relative to the peak in the run's precision.
   [[nodiscard]] constexpr double mfu(FlopsConvention convention) const noexcept {
     return flops_of(convention).model / (step_seconds * chips * peak_flops);

@@ -24,24 +24,6 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
 /// always faster.
 inline constexpr std::size_t binding_resources = 6;
 
-namespace detail {
-
-/// Candidates as plans, fastest first.
-template <class Candidates>
-[[nodiscard]] std::vector<Plan> plans_of(const Candidates& candidates, const ModelSpec& model,
-                                         const ClusterSpec& cluster, const RunSpec& run) {
-  std::vector<Plan> out;
-  for (const SearchCandidate& one : candidates)
-    if (one.measure > 0)
-      out.push_back({PlanProblem::none, one.plan, evaluate(model, cluster, run, one.plan), 0});
-  std::sort(out.begin(), out.end(), [](const Plan& left, const Plan& right) {
-    return left.cost.step_seconds < right.cost.step_seconds;
-  });
-  return out;
-}
-
-} // namespace detail
-
 /// @brief The fraction of its time per token that the fastest plan saves if each resource is doubled: from 0,
 /// also if there is no plan, to 1.
 ///
@@ -50,10 +32,7 @@ template <class Candidates>
 [[nodiscard]] inline std::array<double, binding_resources> gains(Searches& searches, const Situation& now,
                                                                  const SearchSpace& space = {}) {
   const auto seconds_per_token = [&](const Situation& at) {
-    const std::vector<Plan> plans =
-        detail::plans_of(searches.of(at, space).state.fastest, searches.model(), at.cluster, at.run);
-    return plans.empty() ? std::numeric_limits<double>::infinity()
-                         : plans.front().cost.step_seconds / plans.front().cost.tokens;
+    return searches.of(at, space).state.best_seconds / static_cast<double>(at.run.tokens());
   };
   std::array<double, binding_resources> out{};
   if (!searches.of(now, space).best.found())
@@ -61,45 +40,39 @@ template <class Candidates>
   // A negative saving counts as none: in a larger domain one network carries the traffic of two, which may
   // take longer.
   for (std::size_t i = 0; i < out.size(); ++i)
-    out[i] =
-        std::max(0.0, 1 - seconds_per_token(with_more(now.cluster, now.run, static_cast<Resource>(i), 2)) /
-                              seconds_per_token(now));
+    out[i] = std::max(0.0, 1 - seconds_per_token(with_more(now, static_cast<Resource>(i), 2)) /
+                                   seconds_per_token(now));
   return out;
 }
 
-/// @brief Other plans that a search found beside the best one: the fastest of each complexity, those that
-/// lose least first.
-[[nodiscard]] inline std::vector<Plan> runners_up(const FinishedSearch& ended, const ModelSpec& model,
-                                                  const ClusterSpec& cluster, const RunSpec& run,
-                                                  std::size_t most = 3) {
-  std::vector<Plan> out = detail::plans_of(ended.state.fastest, model, cluster, run);
-  std::erase_if(out, [&](const Plan& one) { return one.configuration == ended.best.configuration; });
+/// @brief Other plans that the search of a situation found beside the best one: the fastest of each
+/// complexity, those that lose least first.
+[[nodiscard]] inline std::vector<Plan> runners_up(Searches& searches, const Situation& now,
+                                                  const SearchSpace& space = {}, std::size_t most = 3) {
+  const FinishedSearch& ended = searches.of(now, space);
+  const detail::SearchInput in(searches.model(), now.cluster, now.run, space);
+  std::vector<Plan> out;
+  for (const detail::SearchCandidate& one : ended.state.fastest)
+    if (one.measure > 0 && one.plan != ended.best.configuration)
+      out.push_back({PlanProblem::none, one.plan,
+                     evaluate(in.model, in.cluster, in.run, one.plan).lasting(simulated_seconds(in, one)),
+                     0});
+  std::sort(out.begin(), out.end(), [](const Plan& left, const Plan& right) {
+    return left.cost.step_seconds < right.cost.step_seconds;
+  });
   if (out.size() > most)
     out.resize(most);
-  return out;
-}
-
-/// @brief The last twenty plans that a search found, fastest first, and the one it chose: those within 5% of
-/// the fastest. A simulation may rank them in another order.
-[[nodiscard]] inline std::vector<Plan> last_candidates(const FinishedSearch& ended, const ModelSpec& model,
-                                                       const ClusterSpec& cluster, const RunSpec& run) {
-  std::vector<Plan> out = detail::plans_of(ended.state.last, model, cluster, run);
-  std::erase_if(out, [&](const Plan& one) {
-    return one.cost.step_seconds > ended.state.best_seconds * (1 + detail::near_best);
-  });
-  if (ended.best.found() && std::none_of(out.begin(), out.end(), [&](const Plan& one) {
-        return one.configuration == ended.best.configuration;
-      }))
-    out.push_back(ended.best);
   return out;
 }
 
 /// @brief The plan of the usual recipe. On GPUs: tensor parallel over the scale-up domain, eight chips of a
 /// larger one, as few 1F1B stages as fit with any sharding of states, data parallel over the rest, experts
 /// inside the domain. On a torus: no stages, ZeRO-3, and tensor parallel as far as that helps.
-[[nodiscard]] inline Plan recipe(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run) {
+[[nodiscard]] inline Plan recipe(Searches& searches, const Situation& now) {
+  const ModelSpec& model = searches.model();
+  const ClusterSpec& cluster = now.cluster;
   if (cluster.domains[0].torus_dimensions > 0)
-    return search(model, cluster, run, {.cp = 1, .pp = 1, .zero_stage = 3});
+    return searches.of(now, {.cp = 1, .pp = 1, .zero_stage = 3}).best;
   const auto largest = [&](std::int64_t of, std::int64_t most) {
     int out = 1;
     const Divisors extents = divisors_of(of);
@@ -117,7 +90,7 @@ template <class Candidates>
   const Divisors stages = divisors_of(cluster.chips());
   for (int i = 0; i < stages.count && stages[i] <= model.stacked_layers(); ++i) {
     space.pp = static_cast<int>(stages[i]);
-    if (const Plan plan = search(model, cluster, run, space); plan.found())
+    if (const Plan& plan = searches.of(now, space).best; plan.found())
       return plan;
     else if (plan.problem == PlanProblem::out_of_memory)
       last = plan;

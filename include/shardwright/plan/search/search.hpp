@@ -28,6 +28,10 @@
 namespace shardwright::inline SHARDWRIGHT_ABI {
 
 /// @brief The result of a search.
+///
+/// `search` compares costs. In uneven pipelines these differ from simulated steps by up to 12%, and by more
+/// than 3% in one of 300 (docs/explanation/planner.md); `Searches` has the plans that are best when
+/// simulated.
 struct Plan {
   PlanProblem problem = PlanProblem::none; ///< Why there is no plan; `none` if there is one.
   PlanConfiguration configuration{};       ///< The plan, or the legal one that needs the least memory.
@@ -48,6 +52,8 @@ public:
   constexpr PlanSearch(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                        const SearchSpace& space)
       : in_(model, cluster, run, space) {}
+
+  [[nodiscard]] constexpr const SearchInput& input() const noexcept { return in_; }
 
   /// The groups of tp and cp, those first that could have the fastest plan.
   [[nodiscard]] constexpr SearchTables tables() const {
@@ -120,7 +126,8 @@ public:
     for (const SearchCandidate& candidate : state.fastest)
       if (candidate.measure > 0 && candidate.measure <= limit(state)) {
         out.configuration = candidate.plan;
-        out.cost = evaluate(in_.model, in_.cluster, in_.run, out.configuration, in_.calibration);
+        out.cost = evaluate(in_.model, in_.cluster, in_.run, out.configuration, in_.calibration)
+                       .lasting(candidate.measure);
         return out;
       }
     out.problem = PlanProblem::batch_not_divisible; // no extents divide the sizes that they must divide
@@ -321,33 +328,10 @@ private:
     return false;
   }
 
-  static constexpr void keep(SearchCandidate& kept, double measure, const PlanConfiguration& plan) {
-    if (kept.measure == 0 || measure < kept.measure ||
-        (measure == kept.measure && comes_first(plan, kept.plan)))
-      kept = {measure, plan};
-  }
-
   SearchInput in_;
 };
 
 } // namespace detail
-
-/// @brief A search that has ended: the plan that it chose, and the candidates that it remembers.
-struct FinishedSearch {
-  Plan best{};
-  detail::SearchState state{};
-};
-
-/// @brief Searches as `search` does, and keeps the candidates for `runners_up` and `last_candidates`.
-[[nodiscard]] constexpr FinishedSearch finished_search(const ModelSpec& model, const ClusterSpec& cluster,
-                                                       const RunSpec& run, const SearchSpace& space = {}) {
-  const detail::PlanSearch all(model, cluster, run, space);
-  const detail::SearchTables tables = all.tables();
-  FinishedSearch out;
-  all.advance(tables, out.state, std::numeric_limits<std::int64_t>::max());
-  out.best = all.result(tables, out.state);
-  return out;
-}
 
 /// @brief The best plan for a run of a model on a cluster: of all legal plans that fit into memory and are at
 /// most `space.tolerance` slower than the fastest one, the simplest.
@@ -356,7 +340,11 @@ struct FinishedSearch {
 /// one. Legal means allowed by `problem_of`, with any order of the mesh's axes over the cluster's domains.
 [[nodiscard]] constexpr Plan search(const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                                     const SearchSpace& space = {}) {
-  return finished_search(model, cluster, run, space).best;
+  const detail::PlanSearch all(model, cluster, run, space);
+  const detail::SearchTables tables = all.tables();
+  detail::SearchState state;
+  all.advance(tables, state, std::numeric_limits<std::int64_t>::max());
+  return all.result(tables, state);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

@@ -96,11 +96,11 @@ namespace detail {
   return 0;
 }
 
-/// @brief A cluster and a run with `factor` times as much of a resource.
+/// @brief The situation with `factor` times as much of a resource.
 /// @param factor above 0; sequences and chips are rounded to the nearest whole number.
-[[nodiscard]] constexpr Situation with_more(const ClusterSpec& cluster, const RunSpec& run, Resource resource,
-                                            double factor) {
-  Situation out{cluster, run};
+[[nodiscard]] constexpr Situation with_more(const Situation& now, Resource resource, double factor) {
+  Situation out = now;
+  const ClusterSpec& cluster = now.cluster;
   const std::int64_t domain = cluster.domains[0].chips;
   switch (resource) {
   case Resource::memory:
@@ -119,7 +119,7 @@ namespace detail {
     out.cluster.chip.peak_fp4 *= factor;
     break;
   case Resource::tokens:
-    out.run.sequences = detail::nearest_whole(static_cast<double>(run.sequences) * factor);
+    out.run.sequences = detail::nearest_whole(static_cast<double>(now.run.sequences) * factor);
     break;
   case Resource::domain:
     out.cluster = detail::laid_out(
@@ -159,9 +159,7 @@ template <class Condition>
 template <class Condition>
 [[nodiscard]] std::optional<double> least_factor(const Situation& now, Resource resource, double most,
                                                  const Condition& holds) {
-  const auto holds_at = [&](double factor) {
-    return holds(with_more(now.cluster, now.run, resource, factor));
-  };
+  const auto holds_at = [&](double factor) { return holds(with_more(now, resource, factor)); };
   double high = 1;
   while (!holds_at(high))
     if (high *= 2; high > most)

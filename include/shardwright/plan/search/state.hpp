@@ -40,6 +40,13 @@ struct SearchCandidate {
   PlanConfiguration plan{};
 };
 
+/// Keeps the candidate with the smaller measure.
+constexpr void keep(SearchCandidate& kept, double measure, const PlanConfiguration& plan) {
+  if (kept.measure == 0 || measure < kept.measure ||
+      (measure == kept.measure && comes_first(plan, kept.plan)))
+    kept = {measure, plan};
+}
+
 /// Candidates that a search remembers in the order in which it found them, and how much slower than the best
 /// so far they may be.
 inline constexpr std::size_t last_candidates = 20;

@@ -114,7 +114,7 @@ namespace detail {
   const FinishedSearch *above = nullptr, *above_flat = nullptr; // at the next factor
   for (std::size_t i = factors.size(); i-- > 0;) {
     SweepPoint& point = out.points[i];
-    point = {factors[i], with_more(now.cluster, now.run, resource, factors[i]), {}, {}};
+    point = {factors[i], with_more(now, resource, factors[i]), {}, {}};
     const auto fits = [&](const FinishedSearch* ended) {
       return resource == Resource::memory && ended != nullptr &&
              detail::still_fits(*ended, searches.model(), point.at, space);
@@ -137,7 +137,7 @@ namespace detail {
   if (is_continuous(resource))
     out.pipeline_ends =
         detail::begins_to_hold(factors[flat_from - 1], factors[flat_from], [&](double factor) {
-          return searches.needs_no_pipeline(with_more(now.cluster, now.run, resource, factor), space);
+          return searches.needs_no_pipeline(with_more(now, resource, factor), space);
         });
   return out;
 }
