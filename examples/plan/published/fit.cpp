@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fits the constants of the planner to published runs, and prints how well it predicts sources that it has
-// not seen. scripts/fit_planner compiles and runs it; it fits the library's own evaluator.
+// not seen. scripts/fit_planner compiles and runs it; it fits the library's own evaluator. Files after
+// --not-fitted count only in the intervals.
 
 #include <plan/published/case.hpp>
 #include <plan/published/validation.hpp>
@@ -13,7 +14,9 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -355,8 +358,10 @@ std::string program_of(const Row& row) {
   return row.run.program.empty() ? row.source : std::string(row.run.program);
 }
 
-int run(int argc, char** argv) {
-  const std::vector<Row> rows = read_rows({argv + 1, argv + argc});
+int run(std::span<const char* const> paths) {
+  const auto end = std::find(paths.begin(), paths.end(), std::string_view("--not-fitted"));
+  const std::vector<Row> rows = read_rows({paths.begin(), end});
+  const std::vector<Row> blind = read_rows({end == paths.end() ? end : end + 1, paths.end()});
   Rows all;
   for (const Row& row : rows)
     all.push_back(&row);
@@ -375,6 +380,9 @@ int run(int argc, char** argv) {
   report("each source predicted by the others", rows, unseen);
   report("each program predicted by the others", rows,
          [&](const Row& row) { return predicted(other_programs.at(program_of(row)), row); });
+  report("not fitted", blind, [&](const Row& row) { return predicted(fitted, row); });
+  for (const Row& row : blind)
+    ratios.push_back({&row, row.seconds / predicted(fitted, row)});
   std::array<std::size_t, kind_names.size()> inside{}, counted{};
   for (const Ratio& ratio : ratios) {
     const Kind kind = kind_of(*ratio.row);
@@ -404,11 +412,11 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: %s RUNS.csv...\n", argv[0]);
+    std::fprintf(stderr, "usage: %s RUNS.csv... [--not-fitted RUNS.csv...]\n", argv[0]);
     return 2;
   }
   try {
-    return run(argc, argv);
+    return run({argv + 1, argv + argc});
   } catch (const std::exception& problem) {
     std::fprintf(stderr, "%s\n", problem.what());
     return 1;
