@@ -277,6 +277,12 @@ struct OwnHead {
 
   explicit OwnHead(const Mesh& mesh) : table("table", random_tensor<Table>(mesh, {vocabulary, 4}, 3)) {}
 };
+struct TwoHeads {
+  OwnHead first, second;
+  auto members() { return sw::members("first", first, "second", second); }
+
+  explicit TwoHeads(const Mesh& mesh) : first(mesh), second(mesh) {}
+};
 
 } // namespace
 
@@ -379,7 +385,7 @@ TEST_CASE("microbatches whose sums or backward pass are missing, and sums that a
             return said;
           };
           const std::string without_backward = refusal([&] { microbatch(false, true); });
-          findings.expect(has(without_backward, "sums of 2 were added, and only 1 backward passes"),
+          findings.expect(has(without_backward, "sums of 2 were added, and backward passes of only 1 gave"),
                           without_backward);
           const std::string unadded = refusal([&] { microbatch(true, false); });
           findings.expect(has(unadded, "2 backward passes gave gradients, and sums of only 1"), unadded);
@@ -415,6 +421,16 @@ TEST_CASE("microbatches whose sums or backward pass are missing, and sums that a
           microbatch(true, true);
           findings.expect(std::abs(accumulator.finish().gradient_norm / apart - 1) < 1e-14, "one loss");
           accumulator.restart();
+
+          TwoHeads heads(mesh);
+          sw::GradAccumulator of_heads(heads);
+          for (OwnHead* const head_of_task :
+               {&heads.first, &heads.second}) { // each has a microbatch of its own
+            tape.restart();
+            of_heads.add(sw::linear_cross_entropy(tape.input(x), head_of_task->table, targets));
+            tape.backward();
+          }
+          findings.expect(of_heads.finish().finite(), "a microbatch needs not reach every parameter");
 
           sw::Tape<> upper;
           for (int half = 0; half < 2;

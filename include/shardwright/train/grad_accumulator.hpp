@@ -20,8 +20,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <list>
 #include <memory>
 #include <optional>
@@ -265,15 +265,11 @@ private:
     origin_.join(origin, microbatches_ == 0);
     ++microbatches_;
   }
-  void require_matching_passes() const {
-    int fewest = std::numeric_limits<int>::max(), most = 0;
-    for_each_gradient([&](const auto& gradient) {
-      const int passes = gradient.passes() < 0 ? -1 : gradient.passes() / gradient.parameter().stages();
-      fewest = std::min(fewest, passes);
-      most = std::max(most, passes);
+  void require_matching_passes() {
+    for_each_gradient([this](const auto& gradient) {
+      added_.note_passes(gradient.passes(), static_cast<std::size_t>(gradient.parameter().stages()));
     });
-    if (fewest >= 0 && most > 0)
-      added_.require_between(fewest, most);
+    added_.require_passes();
   }
 
   Model* model_;

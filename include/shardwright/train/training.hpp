@@ -268,14 +268,6 @@ private:
     accumulator_.add(runner_.run(batches));
     return accumulator_.finish();
   }
-  /// Those of the first step, whose copies are compared, too. What is not finite is another error.
-  [[nodiscard]] GradientSummary compared_gradients(Batches batches) {
-    const CompareRawGradients<Model> copies(accumulator_);
-    GradientSummary summary = gradients(batches);
-    if (summary.finite())
-      copies.require_equal(world_);
-    return summary;
-  }
   /// For parts that count per step, such as the load of experts.
   void end_step(const StepVerdict& verdict) {
     model_.for_each_stage([&](auto& stage) { stage.end_step(verdict); });
@@ -283,8 +275,14 @@ private:
 
   [[nodiscard]] StepReport host_step(std::int64_t number, Batches batches, double learning_rate) {
     StepReport report;
-    const bool compares = options_.check_inputs && number == first_step_;
-    GradientSummary summary = compares ? compared_gradients(batches) : gradients(batches);
+    std::optional<CompareRawGradients<Model>> copies;
+    if (options_.check_inputs && !compared_)
+      copies.emplace(accumulator_);
+    GradientSummary summary = gradients(batches);
+    if (copies && summary.finite()) { // on all ranks or on none
+      copies->require_equal(world_);
+      compared_ = true;
+    }
     if (loss_scale_)
       loss_scale_->update(summary);
     if (summary.overflowed) {
@@ -394,6 +392,7 @@ private:
   std::conditional_t<on_host, std::monostate, std::optional<detail::StepsUnderWay<Target>>> device_;
   std::int64_t steps_ = 0;
   std::int64_t first_step_ = 0; // of this process
+  bool compared_ = false;       // raw gradients of ranks that should have the same
   bool broken_ = false;         // something threw, or runs
 };
 

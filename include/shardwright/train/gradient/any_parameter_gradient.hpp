@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <vector>
 
 namespace shardwright::inline SHARDWRIGHT_ABI::detail {
 
@@ -42,8 +44,8 @@ public:
   [[nodiscard]] bool lost() const noexcept { return parameter_ == nullptr; }
   /// With the loss scale in the gradient, if it comes from a tape.
   [[nodiscard]] const SumOrigin& origin() const noexcept { return origin_; }
-  /// How many recordings have added to it in this step; negative if that is not known.
-  [[nodiscard]] int passes() const noexcept { return passes_; }
+  /// The recordings that have added to it in this step; of those that are not known, 0.
+  [[nodiscard]] std::span<const std::uint64_t> passes() const noexcept { return passes_; }
 
   /// Declares that the step adds nothing more, and starts what has to be reduced. Collective over the mesh.
   virtual void complete() = 0;
@@ -94,7 +96,7 @@ protected:
   }
 
   SumOrigin origin_;
-  int passes_ = 0;
+  std::vector<std::uint64_t> passes_;
   bool watched_ = false;
   bool hashed_ = false;
   std::uint64_t raw_hash_ = 0;

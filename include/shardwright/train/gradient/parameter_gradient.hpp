@@ -167,7 +167,7 @@ public:
   /// @throws LifecycleError if another pass of the step had another loss scale.
   void end_pass(PassPosition position, const SumOrigin& origin = {}) {
     this->origin_.join(origin, false);
-    this->passes_ = this->passes_ < 0 || !origin.pass.known() ? -1 : this->passes_ + 1;
+    this->passes_.push_back(origin.pass.known() ? origin.pass.number : 0);
     if (position == PassPosition::last && ++ended_ == this->owner().stages())
       complete();
     else if (layouts_.each_pass)
@@ -208,7 +208,7 @@ public:
     reduced_.drop();
     gradient_.drop();
     this->origin_ = {};
-    this->passes_ = 0;
+    this->passes_.clear();
     if (std::exchange(complete_, false) && ends_in_pass_)
       buckets_.expect_gradient();
     finished_ = false;
