@@ -21,10 +21,11 @@ function(shardwright_program_flags target)
   endif()
 endfunction()
 
-# How clang++ precompiles headers. What they define is compiled once, in cmake/precompiled.cpp, instead of in every unit.
-# In CMake's own options a compiler cache would not see which paths it must make relative, and headers that another clone
-# has precompiled would name that clone's files: with a root they are found in this one. clang++ would read an old file
-# cmake_pch.hxx.pch to make the new one, hence another name, and none may be left of an earlier version.
+# How clang++ precompiles headers, in place of CMake's own options. With -fpch-codegen the functions that the headers
+# define are compiled once, in cmake/precompiled.cpp, instead of in every unit. With -relocatable-pch they are found
+# relative to -isysroot, so that a compiler cache can give a clone in another folder what this one has precompiled. The
+# extension is not .pch, because clang++ reads FILE.pch, if there is one, for `-include FILE`: an old file when it makes
+# the new one.
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   set(CMAKE_PCH_EXTENSION .ast)
   set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -fpch-codegen -Xclang -fno-pch-timestamp -Xclang
@@ -36,6 +37,7 @@ endif()
 # shardwright_add_precompiled(<target>): gives a library whose objects programs link what the headers define.
 function(shardwright_add_precompiled target)
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    # Of a tree that CMake's own options built.
     file(REMOVE "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.pch")
     set(source "${PROJECT_SOURCE_DIR}/cmake/precompiled.cpp")
     target_sources(${target} PRIVATE "${source}")

@@ -1,2 +1,2 @@
 // SPDX-License-Identifier: Apache-2.0
-// Empty: with clang++, the functions that precompiled headers define.
+// Empty: clang++ adds the functions that precompiled headers define.

@@ -214,7 +214,7 @@ SHARDWRIGHT_INLINE void reject_odd_gradients(std::vector<ReplicaDifference> foun
   const std::string sentence =
       "Replica check: ranks over which the layout of a gradient replicates must compute the same one, but " +
       text_of(found) +
-      " (an operation of which each rank sees some of the rows gives Partial<Sum, axis>: give its gradient that layout, and the parameter as its raw layout)";
+      " (where each rank sees only some of the rows, a gradient is Partial<Sum, axis>: declare that in the operation, and as the raw layout of the parameter; processors of different kinds may also round differently)";
   throw ReplicaMismatch(sentence, std::move(found), {ranks.world_rank(), ranks.name(), "replica check"});
 }
 #endif
