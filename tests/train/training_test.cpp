@@ -29,6 +29,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -232,6 +233,74 @@ TEST_CASE("weights of different seeds and learning rates that differ are found i
                                "0 and 0.51 on rank 1") &&
                  ContainsSubstring("training_test.cpp:"));
   CHECK(said(1, 0.5, false) == "nothing");
+}
+
+namespace {
+
+/// Returns its input, and a gradient that ranks along tp compute differently.
+struct SkewGradient {
+  static constexpr std::string_view name = "skew_gradient";
+  static constexpr bool gradient_reads_input = false, gradient_reads_output = false;
+  float skew;
+
+  template <class X> [[nodiscard]] auto forward(sw::SourceLocation, const X& x) const { return x.clone(); }
+  template <class G, class X, class Y>
+  [[nodiscard]] auto gradient(const G& y_gradient, const X&, const Y&) const {
+    auto out = y_gradient.clone();
+    for (std::size_t i = 0; i < out.local_size(); ++i)
+      out.mutable_data()[i] += skew;
+    return out;
+  }
+};
+struct Skewed : Host {
+  class Last {
+  public:
+    template <class Place>
+    Last(const Place& place, const Config& config)
+        : out_(place.mesh, {config.width, config.width}, sw::Initial::normal(0.4)),
+          skew_(static_cast<float>(place.mesh.template coordinate<sw::axis::tp>())) {}
+    auto operator()(Value x, const Batch& batch) {
+      auto loss =
+          sw::mse(sw::apply(SkewGradient{skew_}, {}, out_(std::move(x).template as<Tokens>())), batch.wanted);
+      if (batch.faults != nullptr && *batch.faults > 0) {
+        --*batch.faults;
+        loss.loss.value = not_a_number;
+      }
+      return loss;
+    }
+    auto members() { return sw::members("out", out_); }
+
+  private:
+    sw::Linear<Tokens, sw::Layout<2>, Plan> out_;
+    float skew_;
+  };
+  using Parts = sw::Parts<First, sw::Repeat<Layer, &Config::layers>, Last>;
+};
+
+} // namespace
+
+TEST_CASE("gradients that differ between ranks with copies end the first step that is finite") {
+  const auto said = [](bool overflows, bool checks) {
+    return said_by_two([&](const sw::HostCommunicator& world) {
+      const Mesh mesh = mesh_of(world);
+      sw::TrainingOptions options;
+      options.check_inputs = checks;
+      if (overflows)
+        options.loss_scale = sw::LossScaleOptions{};
+      Run<Skewed> run(mesh, options);
+      Batches<Skewed> batches(mesh);
+      int faults = 1;
+      batches.faults = overflows ? &faults : nullptr;
+      if (overflows && !run.training.step(batches, rate).value().skipped)
+        throw sw::Error("the first step must overflow");
+      static_cast<void>(run.training.step(batches, rate));
+    });
+  };
+  for (const bool overflows : {false, true}) {
+    CHECK_THAT(said(overflows, true), ContainsSubstring("must compute the same one, but gradient of ") &&
+                                          ContainsSubstring("out: rank 1 differs from rank 0"));
+    CHECK(said(overflows, false) == "nothing");
+  }
 }
 
 TEST_CASE("constants of an optimizer that differ between data ranks are found in the first step") {
