@@ -196,7 +196,8 @@ TEST_CASE("the planner's memory, operations and traffic of experts agree with th
     const sw::PlanConfiguration plan{
         .tp = extents[2], .ep = extents[1] * extents[2], .dp = extents[0] * extents[1]};
     const sw::ModelSize size = sw::size_of(model);
-    const sw::MemoryCost memory = sw::memory_cost(model, size, run, plan, 1);
+    const sw::MemoryCost memory = sw::memory_cost(
+        model, size, run, plan, 1, sw::detail::HeldParameters(model, size, plan), sw::HostKind::separate);
     CAPTURE(extents[0], extents[1], extents[2]);
     CHECK(states[sw::MemoryKind::parameters] == Approx(memory.parameters).epsilon(0.005));
     CHECK(states[sw::MemoryKind::gradients] == Approx(memory.gradients).epsilon(0.005));

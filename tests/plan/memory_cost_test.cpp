@@ -20,6 +20,8 @@ ModelSpec known(std::string_view name) {
   return *model;
 }
 
+double total(const StateBytes& bytes) { return bytes.parameters + bytes.gradients + bytes.optimizer; }
+
 } // namespace
 
 TEST_CASE("activations of a layer are those of arXiv 2205.05198, table 2", "[memory_cost]") {
@@ -77,7 +79,8 @@ TEST_CASE("figure 1 of arXiv 2205.05198: memory per GPU of the baseline and with
     const double in_flight = p * (one.chunks > 1 ? 1 + (p - 1) / (p * v) : 1);
     CAPTURE(one.model);
     CHECK(kept == Approx(in_flight));
-    const MemoryCost memory = memory_cost(model, size, run, plan, kept);
+    const MemoryCost memory = memory_cost(model, size, run, plan, kept,
+                                          detail::HeldParameters(model, size, plan), HostKind::separate);
     const double per_layer = s * one.microbatch * h * (10 + 24.0 / 8 + 5 * model.heads * s / (h * 8));
     CHECK(memory.activations == Approx(model.layers / p * in_flight * per_layer).epsilon(0.02));
     // 18 bytes per parameter of this rank: its layers, and the embedding on the first stage.
@@ -130,11 +133,11 @@ TEST_CASE("states per parameter are those of ZeRO", "[memory_cost]") {
   // arXiv 1910.02054, figure 1: 16 bytes; 4 + 12/N; 2 + 14/N; 16/N with gradients of two bytes.
   const OptimizerSpec adam{2, 2, 12};
   for (const double n : {1.0, 8.0, 64.0}) {
-    CHECK(state_bytes(adam, 0, n).total() == Approx(16));
-    CHECK(state_bytes(adam, 1, n).total() == Approx(4 + 12 / n));
-    CHECK(state_bytes(adam, 2, n).total() == Approx(2 + 14 / n));
-    CHECK(state_bytes(adam, 3, n).total() == Approx(16 / n));
-    CHECK(state_bytes({2, 4, 12}, 1, n).total() == Approx(6 + 12 / n));
+    CHECK(total(state_bytes(adam, 0, n)) == Approx(16));
+    CHECK(total(state_bytes(adam, 1, n)) == Approx(4 + 12 / n));
+    CHECK(total(state_bytes(adam, 2, n)) == Approx(2 + 14 / n));
+    CHECK(total(state_bytes(adam, 3, n)) == Approx(16 / n));
+    CHECK(total(state_bytes({2, 4, 12}, 1, n)) == Approx(6 + 12 / n));
   }
 }
 
@@ -143,7 +146,8 @@ TEST_CASE("experts and the other parameters are sharded over different ranks", "
   const ModelSize size = size_of(model);
   const RunSpec run{.sequences = 1024, .sequence_length = 4096};
   const PlanConfiguration plan{.ep = 32, .dp = 64, .zero_stage = 1};
-  const MemoryCost memory = memory_cost(model, size, run, plan, 1);
+  const MemoryCost memory =
+      memory_cost(model, size, run, plan, 1, detail::HeldParameters(model, size, plan), HostKind::separate);
   CHECK(memory.parameters == Approx(2 * (size.dense() + size.routed / 32)).epsilon(0.001));
   CHECK(memory.gradients == Approx(2 * memory.parameters));
   CHECK(memory.optimizer == Approx(12 * (size.dense() / 64 + size.routed / 32 / 2)).epsilon(0.001));
@@ -156,7 +160,8 @@ TEST_CASE("ZeRO stages and shards never need more", "[memory_cost]") {
     double last = 1e300;
     for (const int stage : {0, 1, 2, 3}) {
       const PlanConfiguration plan{.dp = 64, .zero_stage = stage};
-      const MemoryCost memory = memory_cost(model, size, run, plan, 1);
+      const MemoryCost memory = memory_cost(model, size, run, plan, 1,
+                                            detail::HeldParameters(model, size, plan), HostKind::separate);
       INFO(std::string(model.name));
       CHECK(memory.total() - memory.buffers <= last);
       last = memory.total() - memory.buffers;

@@ -261,15 +261,29 @@ TEST_CASE("the events of a pipeline have the times of its proof", "[simulate_ste
 }
 
 TEST_CASE("the seconds of a step without shared links are those of its events", "[simulate_step]") {
-  int even = 0;
+  int even = 0, copies = 0;
   const int plans = for_each_plan([&](const ModelSpec& model, const ClusterSpec& cluster, const RunSpec& run,
                                       const PlanConfiguration& plan) {
-    const double seconds = simulate_step(model, cluster, run, plan, {.contention = false}).step_seconds;
-    REQUIRE(step_seconds_unshared(model, cluster, run, plan) == Approx(seconds).epsilon(1e-12));
+    const auto require_same = [&](const PlanConfiguration& one) {
+      const double seconds = simulate_step(model, cluster, run, one, {.contention = false}).step_seconds;
+      REQUIRE(step_seconds_unshared(model, cluster, run, one) == Approx(seconds).epsilon(1e-12));
+    };
+    require_same(plan);
     even += std::fabs(evaluate(model, cluster, run, plan).imbalance_seconds) < 1e-12 ? 1 : 0;
+    PlanConfiguration copied = plan; // sums over copies of shards beside gathers, in a domain or out of it
+    copied.shard_ranks = plan.dp / 2;
+    if (problem_of(model, cluster, run, copied) != PlanProblem::none)
+      return;
+    for (const PlanOrder order :
+         {PlanOrder::usual, plan_order(PlanAxis::dp, PlanAxis::tp, PlanAxis::cp, PlanAxis::pp)}) {
+      copied.order = order;
+      require_same(copied);
+    }
+    ++copies;
   });
   CHECK(plans > 1000);
   CHECK(even < plans / 2); // most pipelines are uneven
+  CHECK(copies > 300);
 }
 
 TEST_CASE("the seconds of a step of many microbatches follow from those of fewer", "[simulate_step]") {

@@ -36,12 +36,13 @@ struct MessageWait {
 /// Simulates the orders of all ranks as a runner with the same MessageWindow would execute them.
 ///
 /// `Source` has placement(), microbatches() and cursor(rank), whose `bool next(Step&)` returns the steps in
-/// order. Every rank runs until it must wait. Times are computed only by maxima and sums, so they do not
-/// depend on which rank is processed first. Memory: a few hundred bytes per rank, and one byte per stage and
-/// microbatch. Time: constant per action; and few statements, because compilers count them against a limit.
-template <class Source> class Simulation {
+/// order. `Costs` has `send` and `of(step)`, which may ask when a step starts. Every rank runs until it must
+/// wait. Times are computed only by maxima and sums, so they do not depend on which rank is processed first.
+/// Memory: a few hundred bytes per rank, and one byte per stage and microbatch. Time: constant per action;
+/// and few statements, because compilers count them against a limit.
+template <class Source, class Costs = PassCosts> class Simulation {
 public:
-  constexpr Simulation(const Source& source, const PassCosts& costs, const MessageWindow& window)
+  constexpr Simulation(const Source& source, const Costs& costs, const MessageWindow& window)
       : placement_(source.placement()), stages_(placement_, source.microbatches()), costs_(costs),
         kept_(std::max(window.receive_ahead, 0) + 1), slots_(std::max(window.sends_in_flight, 1)),
         passed_(stages_.cells()), ranks_(static_cast<std::size_t>(placement_.ranks)),
@@ -64,10 +65,12 @@ public:
   /// The first action in a wrong position.
   [[nodiscard]] constexpr const ScheduleFailure& failure() const noexcept { return failure_; }
   [[nodiscard]] constexpr const RankProof& proof_of(int rank) const { return ranks_.items[rank].proof; }
+  /// When a rank could do more: after its last pass so far, or when the last send could start.
+  [[nodiscard]] constexpr double free_from(int rank) const { return ranks_.items[rank].now; }
   /// Whether a send had to wait for an earlier one; if not, more sends in flight change nothing.
   [[nodiscard]] constexpr bool window_was_full() const noexcept { return full_; }
 
-  /// In `watch`: when the input of an action of the step came from another rank; 0 if it did not.
+  /// In `watch` and `of`: when the input of an action of the step came from another rank; 0 if it did not.
   [[nodiscard]] constexpr double arrived(int rank, int action) const {
     return planned_.items[rank * kept_ + ranks_.items[rank].current % kept_].in[action].ended;
   }
@@ -285,7 +288,7 @@ private:
 
   StagePlacement placement_;
   StageTable stages_;
-  PassCosts costs_;
+  Costs costs_;
   int kept_;  // steps that are read and not yet done: the current one and those received ahead
   int slots_; // of every channel
   FixedArray<std::uint8_t> passed_;

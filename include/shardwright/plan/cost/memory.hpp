@@ -24,8 +24,6 @@ struct StateBytes {
   double parameters = 0;
   double gradients = 0;
   double optimizer = 0;
-
-  [[nodiscard]] constexpr double total() const noexcept { return parameters + gradients + optimizer; }
 };
 /// @brief Of each parameter on a rank of `data_ranks`, by ZeRO stage: arXiv 1910.02054, section 5.
 [[nodiscard]] constexpr StateBytes state_bytes(const OptimizerSpec& optimizer, int zero_stage,
@@ -284,13 +282,6 @@ struct HeldParameters {
     return first;
   const MemoryCost other = memory_of(1);
   return other.total() > first.total() ? other : first;
-}
-
-/// @brief The same, of a configuration whose parameters are counted here.
-[[nodiscard]] constexpr MemoryCost memory_cost(const ModelSpec& model, const ModelSize& size,
-                                               const RunSpec& run, const PlanConfiguration& plan, double kept,
-                                               HostKind host = HostKind::separate) noexcept {
-  return memory_cost(model, size, run, plan, kept, detail::HeldParameters(model, size, plan), host);
 }
 
 } // namespace shardwright::inline SHARDWRIGHT_ABI

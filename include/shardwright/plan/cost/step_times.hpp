@@ -85,7 +85,7 @@ struct ShardingTime {
   const bool casts = run.precision == Precision::fp8 || run.precision == Precision::fp4;
   const bool before = run.optimizer.gathered_bytes > 0 && run.optimizer.gathered_bytes < 2; // the gather
   const double cast = casts ? shared.weight_cast_bytes * (before ? updated : held.total()) : 0;
-  return {data_traffic(run, plan, held, links, shared, microbatches_of(run, plan), beside),
+  return {data_traffic(cluster, run, plan, held, links, shared, microbatches_of(run, plan), beside),
           shared.step_seconds + (updated * shared.optimizer_bytes + cast) / cluster.chip.memory_bandwidth};
 }
 

@@ -148,7 +148,7 @@ struct DataSeconds {
   double dense = 0;
   double copies = 0;
   double experts = 0;
-  bool beside = false; ///< Gathers stay in their domain, so that sums over copies run beside them.
+  bool beside = false; ///< Whether sums over copies run beside gathers, on other links.
 
   [[nodiscard]] constexpr double sum() const noexcept {
     return (beside ? std::max(dense, copies) : dense + copies) + experts;
@@ -156,8 +156,10 @@ struct DataSeconds {
 };
 
 /// Every layer sends a message of its own in each of `rounds` gathers and reductions.
-[[nodiscard]] constexpr DataSeconds data_seconds(const PlanConfiguration& plan, const RankParameters& held,
-                                                 const PlanLinks& links, double per_parameter, double rounds,
+/// Sums over copies leave the domain in which gathers stay, or run along another dimension of its torus.
+[[nodiscard]] constexpr DataSeconds data_seconds(const ClusterSpec& cluster, const PlanConfiguration& plan,
+                                                 const RankParameters& held, const PlanLinks& links,
+                                                 double per_parameter, double rounds,
                                                  double copied) noexcept {
   const double messages = std::max(1.0, held.layers * rounds);
   const auto seconds = [](const MessageTime& link, double bytes, double times) {
@@ -168,7 +170,7 @@ struct DataSeconds {
   return {dense ? seconds(links.data, per_parameter * held.dense, messages) : 0,
           copied > 0 ? seconds(links.copies, copied * held.dense, held.layers) : 0,
           experts ? seconds(links.expert_data, per_parameter * held.experts, messages) : 0,
-          !links.data.leaves};
+          !links.data.leaves && (links.copies.leaves || cluster.domains[0].torus_dimensions > 0)};
 }
 
 /// Seconds of one microbatch that data-parallel traffic can overlap.
@@ -183,10 +185,10 @@ struct DataTraffic {
 };
 
 /// Gradients reduced and parameters gathered.
-[[nodiscard]] constexpr DataTraffic data_traffic(const RunSpec& run, const PlanConfiguration& plan,
-                                                 const RankParameters& held, const PlanLinks& links,
-                                                 const SharedCalibration& shared, double microbatches,
-                                                 const BesideSeconds& beside) noexcept {
+[[nodiscard]] constexpr DataTraffic data_traffic(const ClusterSpec& cluster, const RunSpec& run,
+                                                 const PlanConfiguration& plan, const RankParameters& held,
+                                                 const PlanLinks& links, const SharedCalibration& shared,
+                                                 double microbatches, const BesideSeconds& beside) noexcept {
   const DataBytes bytes = data_bytes(run, plan, shared);
   const auto others = [](double ranks) { return ranks > 1 ? (ranks - 1) / ranks : 0; };
   const double parameters =
@@ -194,7 +196,7 @@ struct DataTraffic {
   const auto moved = [&](double per_parameter, double rounds, double copied, double hides) {
     if (per_parameter <= 0)
       return TrafficCost{};
-    const double seconds = data_seconds(plan, held, links, per_parameter, rounds, copied).sum();
+    const double seconds = data_seconds(cluster, plan, held, links, per_parameter, rounds, copied).sum();
     return TrafficCost{per_parameter * parameters + copied * held.dense, seconds,
                        std::max(seconds * shared.data_exposed, seconds - hides)};
   };

@@ -4,10 +4,10 @@
 /// @file
 /// @brief The engine of a simulated step: ranks, messages and collectives as events in time order.
 ///
-/// `schedule/simulation.hpp` proves schedules and takes maxima and sums in any order, at compile time too. If
-/// transfers share links, the end of one depends on what others begin before then, so events must be
-/// processed in time order; hence a second engine, which follows the same MessageWindow. Tests compare the
-/// two.
+/// `schedule/simulation.hpp` proves schedules and takes maxima and sums in any order, at compile time too,
+/// which `step_seconds_unshared` does with the operations of a step. If transfers share links, the end of one
+/// depends on what others begin before then, so events must be processed in time order; hence a second
+/// engine, which follows the same MessageWindow. Tests compare the two.
 
 #include <shardwright/core/config.hpp>
 #include <shardwright/core/error.hpp>

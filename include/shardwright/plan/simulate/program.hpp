@@ -103,14 +103,14 @@ public:
     const LayerPasses each(model, computed, traffic, repeats_of(run, plan), shared_,
                            pass_form(plan, microbatches_of(run, plan)));
     const StagePlacement& placement = out_.schedule.placement();
-    const int all = model.stacked_layers(), stages = placement.stages(), parts = stages / placement.ranks;
-    chunks_ = parts;
+    const int all = model.stacked_layers(), stages = placement.stages();
+    chunks_ = stages / placement.ranks;
     for (int stage = 0; stage < stages; ++stage) {
       const bool end = stage == 0 || stage + 1 == stages;
       const double layers = even_stages ? static_cast<double>(all) / stages
                             : ends_are_layers(model, plan)
                                 ? all / stages + (end ? 0 : 1)
-                                : layers_of(all, placement.rank_of(stage, 0)) / parts;
+                                : layers_of(all, placement.rank_of(stage, 0)) / chunks_;
       const double head = even_stages ? 1.0 / stages : stage + 1 == stages ? 1 : 0;
       const StageLayers held{layers * dense, layers * experts, head};
       stages_.push_back(stage_pass(held, each));
@@ -122,14 +122,16 @@ public:
     out_.send_link = link(shares.pipeline);
     const DataBytes bytes = data_bytes(run, plan, shared_);
     reduced_ = bytes.reduced / bytes.together();
-    const DataSeconds data = data_seconds(plan, HeldParameters(model, size_of(model), plan).most(), links,
-                                          bytes.together(), bytes.rounds, bytes.copied);
+    const DataSeconds data = data_seconds(cluster, plan, HeldParameters(model, size_of(model), plan).most(),
+                                          links, bytes.together(), bytes.rounds, bytes.copied);
     data_seconds_ = data.sum();
     if (data_seconds_ > 0) {
       LinkShares together{};
       add(together, shares.data, data.dense / data_seconds_);
       add(together, shares.copies, data.copies / data_seconds_);
       add(together, shares.expert_data, data.experts / data_seconds_);
+      for (double& share : together) // sums over copies run beside gathers as far as these leave room
+        share = std::min(share, 1.0);
       data_link_ = link(together);
     }
     plan_collectives();
@@ -159,8 +161,7 @@ private:
     return schedule_of(plan, run);
   }
 
-  /// As evenly as whole layers allow; the ranks with the embedding and the head are the last to have one
-  /// more.
+  /// As evenly as whole layers allow; the ranks with embedding and head are the last to have one more.
   [[nodiscard]] double layers_of(int layers, int rank) const {
     const StagePlacement& placement = out_.schedule.placement();
     const int head = placement.rank_of(placement.stages() - 1, 0), ranks = placement.ranks;
@@ -278,10 +279,8 @@ private:
   }
   /// Seconds of ZeRO-2's reductions that a pass hides: all backward passes do.
   [[nodiscard]] double reduced_beside(const StagePass& stage, Pass pass) const {
-    const double backward = stage.passes.input_gradient + stage.passes.weight_gradient;
-    return pass == Pass::forward
-               ? 0
-               : cost_.reduction.hidden_seconds() * stage.passes.of(pass) / backward / chunks_;
+    const double backward = chunks_ * (stage.passes.input_gradient + stage.passes.weight_gradient);
+    return pass == Pass::forward ? 0 : cost_.reduction.hidden_seconds() * stage.passes.of(pass) / backward;
   }
   /// The reductions whose exposed part follows a pass, and which slow it down: with the input gradient.
   [[nodiscard]] TrafficCost reduced_after(Pass pass) const {
@@ -387,8 +386,8 @@ private:
 } // namespace detail
 
 /// @brief The operations of a plan's ranks.
-/// @param even_stages whether every stage has the mean stage's layers and part of the head, else stages of
-/// whole layers.
+/// @param even_stages whether stages have the mean stage's layers and part of the head, or whole layers.
+/// @param merged whether each step's passes are one operation, which takes as long if no links are shared.
 /// @throws InvalidArgument if the schedule does not allow its numbers.
 [[nodiscard]] inline StepProgram step_program(const ModelSpec& model, const ClusterSpec& cluster,
                                               const RunSpec& run, const PlanConfiguration& plan,
