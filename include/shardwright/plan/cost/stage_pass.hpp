@@ -7,6 +7,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/cost/calibration.hpp>
 #include <shardwright/plan/cost/compute_time.hpp>
+#include <shardwright/plan/cost/pipeline_shape.hpp>
 #include <shardwright/plan/cost/traffic.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
 #include <shardwright/plan/spec/model.hpp>
