@@ -204,7 +204,8 @@ shardwright_plan_run(
   SAYS "times are scaled by [0-9.]+, from 1 run of .*own_runs.csv\n" "four of five other runs of one program lie within")
 foreach(program IN ITEMS mine NeMo) # with the kernels of attention that the row is assumed to have
   file(WRITE "${plan_files}/own_${program}.csv"
-       "${plan_own_runs},program\na,b,llama-2-7b,H100-80GB-SXM,8,16384,64,8,1,77,${program}\n")
+       "${plan_own_runs},zero_stage,microbatch_size,recompute,program\n"
+       "a,b,llama-2-7b,H100-80GB-SXM,8,16384,64,8,1,77,1,1,none,${program}\n")
   shardwright_plan_run(
     measured_${program} 0 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 64 --sequence 16384
     --fix tp=8,pp=1,zero=1,microbatch=1,recomputation=none --measured "${plan_files}/own_${program}.csv"
