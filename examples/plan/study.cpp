@@ -271,7 +271,7 @@ Study study_of(const Options& options, bool with_sweeps) {
   Questions(options, searches, out).ask(with_sweeps);
   if (options.unnamed && out.best.found())
     out.unnamed = ProgramFactor{}.of(
-        sw::evaluate(options.model, options.cluster, *options.unnamed, out.best.configuration),
+        sw::simulated_cost(options.model, {options.cluster, *options.unnamed}, out.best.configuration),
         options.model);
   scale(options, out);
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -405,6 +405,8 @@ TEST_CASE("a search at run time gives the simplest plan near the fastest simulat
       };
       const double simulated = seconds(ended.best.configuration);
       CHECK(cost.step_seconds - cost.straggler_seconds == Approx(simulated).epsilon(1e-9));
+      CHECK(simulated_cost(model, {cluster, run}, ended.best.configuration).step_seconds ==
+            Approx(cost.step_seconds).epsilon(1e-12));
       CHECK(cost.matmul_seconds + cost.attention_seconds + cost.elementwise_seconds + cost.overhead_seconds +
                 cost.imbalance_seconds + cost.bubble_seconds + cost.exposed_seconds() +
                 cost.optimizer_seconds + cost.straggler_seconds ==

@@ -8,6 +8,7 @@
 #include <shardwright/core/config.hpp>
 #include <shardwright/plan/search/search.hpp>
 #include <shardwright/plan/search/searches.hpp>
+#include <shardwright/plan/search/simulated.hpp>
 #include <shardwright/plan/search/situation.hpp>
 
 #include <algorithm>
@@ -50,13 +51,10 @@ inline constexpr std::size_t binding_resources = 6;
 [[nodiscard]] inline std::vector<Plan> runners_up(Searches& searches, const Situation& now,
                                                   const SearchSpace& space = {}, std::size_t most = 3) {
   const FinishedSearch& ended = searches.of(now, space);
-  const detail::SearchInput in(searches.model(), now.cluster, now.run, space);
   std::vector<Plan> out;
   for (const detail::SearchCandidate& one : ended.state.fastest)
     if (one.measure > 0 && one.plan != ended.best.configuration)
-      out.push_back({PlanProblem::none, one.plan,
-                     evaluate(in.model, in.cluster, in.run, one.plan).lasting(simulated_seconds(in, one)),
-                     0});
+      out.push_back({PlanProblem::none, one.plan, simulated_cost(searches.model(), now, one.plan), 0});
   std::sort(out.begin(), out.end(), [](const Plan& left, const Plan& right) {
     return left.cost.step_seconds < right.cost.step_seconds;
   });

@@ -5,20 +5,26 @@
 /// @brief Replaces the times of a search's candidates by those of their simulated steps.
 
 #include <shardwright/core/config.hpp>
+#include <shardwright/plan/cost/evaluate.hpp>
 #include <shardwright/plan/cost/pipeline_shape.hpp>
+#include <shardwright/plan/cost/step_cost.hpp>
 #include <shardwright/plan/cost/step_times.hpp>
 #include <shardwright/plan/search/bounds.hpp>
+#include <shardwright/plan/search/situation.hpp>
 #include <shardwright/plan/search/space.hpp>
 #include <shardwright/plan/search/state.hpp>
 #include <shardwright/plan/simulate/step_seconds.hpp>
 #include <shardwright/plan/spec/configuration.hpp>
+#include <shardwright/plan/spec/model.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
-namespace shardwright::inline SHARDWRIGHT_ABI::detail {
+namespace shardwright::inline SHARDWRIGHT_ABI {
+
+namespace detail {
 
 /// Seconds of a plan's step if it is simulated, with jitter. Without a pipeline they are those of its cost.
 [[nodiscard]] inline double simulated_seconds(const SearchInput& in, const SearchCandidate& one) {
@@ -69,4 +75,13 @@ inline void simulate_candidates(const SearchInput& in, SearchState& state,
   }
 }
 
-} // namespace shardwright::inline SHARDWRIGHT_ABI::detail
+} // namespace detail
+
+/// @brief The cost of a plan, but with the seconds of its simulated step, as `Searches` gives it.
+[[nodiscard]] inline StepCost simulated_cost(const ModelSpec& model, const Situation& at,
+                                             const PlanConfiguration& plan) {
+  const StepCost cost = evaluate(model, at.cluster, at.run, plan);
+  return cost.lasting(detail::simulated_seconds({model, at.cluster, at.run, {}}, {cost.step_seconds, plan}));
+}
+
+} // namespace shardwright::inline SHARDWRIGHT_ABI
