@@ -209,12 +209,30 @@ TEST_CASE("a row may state what its program overlaps, sends, fuses and keeps", "
   CHECK(again("keep decoder_layer_input").recomputation == Recompute::full);
   CHECK_FALSE(with("recompute", "keep query_proj").run.offloads_layers);
   CHECK(with("recompute", "offload query_proj").run.offloads_layers);
+  CHECK(with("recompute", "qkv_proj_offloaded").run.offloads_layers);
+  CHECK_FALSE(with("recompute", "save_qkv_proj").run.offloads_layers);
   CHECK(again("offload query_proj").recomputed == find_kept("query_proj"));
   CHECK(again("offload decoder_layer_input").recomputation == Recompute::full);
   CHECK_THAT(with("recompute", "offload everything").not_handled, ContainsSubstring("nor a known policy"));
   CHECK(
       with("recompute", "everything").not_handled ==
       "recompute 'everything' is neither a kind of recomputation, nor a list of operations, nor a known policy");
+}
+
+TEST_CASE("gradients wait in the format in which a tuned program reduces them", "[published_run]") {
+  const auto kept = [](const std::string& chip, const std::string& cells) {
+    return read_run_case(
+               read_published_runs("id,source,model,n_chips,seq_len,global_batch_seqs,tp,chip,zero_stage,"
+                                   "reduced_bytes\na,b,llama-3.1-8b,8,8192,64,2," +
+                                   chip + "," + cells + "\n")
+                   .at(0))
+        .run.optimizer.gradient_bytes;
+  };
+  CHECK(kept("H100-80GB-SXM", "1,2") == 2);
+  CHECK(kept("H100-80GB-SXM", "1,") == 4);
+  CHECK(kept("H100-80GB-SXM", "1,8") == 4);
+  CHECK(kept("H100-80GB-SXM", "3,2") == 4); // PyTorch's FSDP
+  CHECK(kept("TPUv5p", "1,2") == 4);
 }
 
 TEST_CASE("what a row leaves open follows from the memory of its chip", "[published_run]") {
@@ -450,20 +468,32 @@ TEST_CASE("a program's factor is the median over its runs, and scales every time
                     ContainsSubstring("'a' is not: the sequences of a step must divide"));
 }
 
-TEST_CASE("runs that fitted are seldom predicted to run out of memory", "[published_run]") {
-  int stated = 0, larger = 0;
-  for (const char* file : {"published_runs.csv", "further_runs.csv", "later_runs.csv"}) {
-    const auto rows = rows_of(file);
-    const auto outcomes = evaluate_runs(rows);
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      if (outcomes[i].handled() && !rows[i].text("recompute").empty() &&
-          !rows[i].text("microbatch_size").empty()) {
-        ++stated;
-        larger += outcomes[i].cost.memory.total() > 1.05 * outcomes[i].run.cluster.chip.memory_bytes ? 1 : 0;
-      }
-  }
-  CHECK(stated > 200);
-  CHECK(larger <= 0.05 * stated);
+TEST_CASE("runs that ran are seldom predicted to run out of memory", "[published_run]") {
+  struct Share {
+    int stated = 0, larger = 0;
+  };
+  const auto share_of = [](const std::vector<const char*>& files) {
+    Share out;
+    for (const char* file : files) {
+      const auto rows = rows_of(file);
+      const auto outcomes = evaluate_runs(rows);
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        if (const RunOutcome& one = outcomes[i];
+            one.legal() && !rows[i].text("recompute").empty() && !rows[i].text("microbatch_size").empty()) {
+          ++out.stated;
+          out.larger += one.cost.memory.total() > 1.05 * one.run.cluster.chip.memory_bytes ? 1 : 0;
+        }
+    }
+    return out;
+  };
+  const Share early = share_of({"published_runs.csv", "further_runs.csv", "later_runs.csv"});
+  CHECK(early.stated > 350);
+  CHECK(early.larger <= 0.02 * early.stated);
+  // Half of the others are of six sources: planner.md.
+  const Share others = share_of({"unseen_runs.csv", "held_out_runs.csv", "recipe_runs.csv", "blind_runs.csv",
+                                 "other_chips_runs.csv", "stated_runs.csv"});
+  CHECK(others.stated > 450);
+  CHECK(others.larger <= 0.12 * others.stated);
 }
 
 TEST_CASE("chips that do not fill racks are laid out by powers of two", "[published_run]") {

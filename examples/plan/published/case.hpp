@@ -158,14 +158,14 @@ inline void read_layers(const PublishedRun& row, ModelSpec& model) {
 [[nodiscard]] inline std::string read_recomputation(std::string_view text, RunSpec& run,
                                                     PlanConfiguration& plan) {
   constexpr std::string_view offload = "offload ";
-  run.offloads_layers = text.starts_with(offload);
+  const bool offloads = text.starts_with(offload);
+  run.offloads_layers = offloads || is_offloading(text);
   if (text.empty() || text == "none")
     return {};
   plan.recomputation = Recompute::selective;
   if (text == "selective")
     return {};
-  if (const auto listed =
-          run.offloads_layers ? find_kept(text.substr(offload.size())) : find_operations(text))
+  if (const auto listed = offloads ? find_kept(text.substr(offload.size())) : find_operations(text))
     plan.recomputed = *listed;
   else if (const auto policy = find_policy(text))
     plan.recomputed = *policy;
@@ -406,11 +406,12 @@ inline void settle_by_memory(const PublishedRun& row, RunCase& out) {
 /// (interleaved with two chunks, or DualPipe, where the notes name it). Notes that name an overlap mean that
 /// all-to-alls run beside other microbatches. TPU runs pad experts to 1.25 of the mean load (GShard's
 /// capacity). Runs in fp16 are assumed to predate fused attention unless dated 2023 or later. The age of a
-/// GPU's generation follows from the container that notes name, else from the date. Recomputation is a kind,
-/// a list of operations of `find_operations`, a policy of `find_policy`, or after the word "offload" the
-/// values that wait in the host's memory, by the names of `find_kept`. If the stack is empty, ZeRO-2 and 3 on
-/// GPUs mean PyTorch FSDP, and so the plain one, or the compiled one if notes name a compiler, unless source
-/// or notes name MaxText, JAX, Megatron or NeMo.
+/// GPU's generation follows from the container that notes name, else from the date. Tuned programs on GPUs
+/// keep gradients in the format in which they reduce them, if the row states it. Recomputation is a kind, a
+/// list of operations of `find_operations`, a policy of `find_policy`, or after the word "offload" the values
+/// that wait in the host's memory, by the names of `find_kept`. If the stack is empty, ZeRO-2 and 3 on GPUs
+/// mean PyTorch FSDP, and so the plain one, or the compiled one if notes name a compiler, unless source or
+/// notes name MaxText, JAX, Megatron or NeMo.
 /// @throws DataError naming line and field of an invalid cell.
 [[nodiscard]] inline RunCase read_run_case(const PublishedRun& row) {
   RunCase out;
@@ -457,6 +458,10 @@ inline void settle_by_memory(const PublishedRun& row, RunCase& out) {
                   : names_word(compiler, "compile") ? KernelStack::compiled
                                                     : KernelStack::plain;
   out.run.stops_early = plan.zero_stage >= 3 && out.run.stack != KernelStack::compiled;
+  // Megatron-LM accumulates gradients in the format in which it reduces them.
+  if (OptimizerSpec& bytes = out.run.optimizer; !fsdp && out.cluster.chip.host() != HostKind::compiled &&
+                                                plan.zero_stage < 3 && bytes.reduced_bytes > 0)
+    bytes.gradient_bytes = std::min(bytes.gradient_bytes, bytes.reduced_bytes);
   if (std::string reason = detail::read_recomputation(row.text("recompute"), out.run, plan); !reason.empty())
     return fail(std::move(reason));
   detail::read_schedule(row, plan);

@@ -123,6 +123,11 @@ all_of_list(std::string_view list, const OperationsOf& operations_of) noexcept {
   return find_kept(detail::value_of(policies, name).value_or(""));
 }
 
+/// @brief Returns whether a policy moves what it keeps to the host's memory.
+[[nodiscard]] constexpr bool is_offloading(std::string_view policy) noexcept {
+  return policy.ends_with("_offloaded");
+}
+
 /// @brief "norm+act", in the order of LayerOperation; empty if there are none.
 [[nodiscard]] inline std::string operations_text(const RecomputedOperations& operations) {
   std::string out;
