@@ -47,6 +47,8 @@ std::vector<std::string> missing_of_plan(const Options& options, const sw::PlanC
     out.emplace_back("its reproducible training runs on hosts");
   if (plan.zero_stage == 1 || plan.zero_stage == 2)
     out.emplace_back("in bf16 it shards nothing or everything (--fix zero=0 or zero=3)");
+  if (plan.shard_ranks > 0)
+    out.emplace_back("it shards over all data-parallel ranks");
   if (plan.recomputation == sw::Recompute::selective && !plan.recomputed.empty())
     out.emplace_back(
         "it recomputes attention or whole layers, not a list of operations (--fix recomputation=selective)");

@@ -123,7 +123,8 @@ sw::SearchSpace parse_fixed(const std::string& word) {
       {"dp", &sw::SearchSpace::dp},
       {"chunks", &sw::SearchSpace::chunks},
       {"microbatch", &sw::SearchSpace::microbatch},
-      {"zero", &sw::SearchSpace::zero_stage}};
+      {"zero", &sw::SearchSpace::zero_stage},
+      {"shard_ranks", &sw::SearchSpace::shard_ranks}};
   sw::SearchSpace space;
   std::set<std::string> named_before;
   std::istringstream parts(word);
@@ -155,7 +156,7 @@ sw::SearchSpace parse_fixed(const std::string& word) {
     if (found == known.end())
       throw UsageError(
           "--fix has the unknown part '" + part +
-          "' (write --fix tp=8,pp=16; there are tp, cp, pp, ep, dp, chunks, microbatch, zero, schedule and recomputation)");
+          "' (write --fix tp=8,pp=16; there are tp, cp, pp, ep, dp, chunks, microbatch, zero, shard_ranks, schedule and recomputation)");
     const std::optional<int> number = whole_number<int>(value);
     const int least = name == "zero" ? 0 : 1;
     if (!number || *number < least || (name == "zero" && *number > 3))
@@ -201,8 +202,9 @@ void check_fixed(const Options& options) {
                        " must divide the " + std::to_string(whole) + " " + of);
   };
   const sw::SearchSpace& fixed = options.space;
-  for (const auto& [name, value] : {std::pair("tp", fixed.tp), std::pair("cp", fixed.cp),
-                                    std::pair("pp", fixed.pp), std::pair("dp", fixed.dp)})
+  for (const auto& [name, value] :
+       {std::pair("tp", fixed.tp), std::pair("cp", fixed.cp), std::pair("pp", fixed.pp),
+        std::pair("dp", fixed.dp), std::pair("shard_ranks", fixed.shard_ranks)})
     divides(value, name, options.cluster.chips(), "chips of " + std::string(options.cluster.name));
   const std::int64_t together =
       std::int64_t{fixed.tp.value_or(1)} * fixed.cp.value_or(1) * fixed.pp.value_or(1) * fixed.dp.value_or(1);
@@ -223,6 +225,9 @@ void check_fixed(const Options& options) {
   if (fixed.ep.value_or(1) > 1 && !options.model.experts.used())
     throw UsageError("--fix ep=" + std::to_string(*fixed.ep) + ": " + std::string(options.model.name) +
                      " has no experts (leave ep out)");
+  if (fixed.shard_ranks && options.model.experts.used())
+    throw UsageError("--fix shard_ranks=" + std::to_string(*fixed.shard_ranks) + ": " +
+                     std::string(options.model.name) + " has experts (leave shard_ranks out)");
   divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
           "experts of " + std::string(options.model.name));
   divides(fixed.microbatch, "microbatch", options.run.sequences, "sequences of a step");
@@ -443,7 +448,7 @@ ParseResult parse(int argc, const char* const* argv) {
       ->group("Plan");
   app.add_option(
          "--fix", fix,
-         "Fixed values, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks (stages per rank), microbatch, zero, schedule (of a pipeline, if there is one) and recomputation.")
+         "Fixed values, such as tp=8,pp=16; of tp, cp, pp, ep, dp, chunks (stages per rank), microbatch, zero, shard_ranks (of HSDP), schedule (of a pipeline, if there is one) and recomputation.")
       ->type_name("LIST")
       ->group("Plan");
   app.add_option(
@@ -534,6 +539,7 @@ ParseResult parse(int argc, const char* const* argv) {
     options.fixes = !fix.empty();
     if (!recomputed.empty())
       options.space.recomputed = parse_operations(recomputed);
+    options.run.offloads_layers = sw::is_offloading(recomputed);
     check_fixed(options);
     options.sweep = parse_sweep(swept, options.cluster);
     options.measured = measured;

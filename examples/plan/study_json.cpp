@@ -53,6 +53,7 @@ Json plan_object(const Options& options, const sw::Plan& found) {
                  {"ep", plan.ep},
                  {"dp", plan.dp},
                  {"zero_stage", plan.zero_stage},
+                 {"shard_ranks", plan.shard_ranks},
                  {"microbatch", plan.microbatch},
                  {"microbatches", microbatches_of(options, plan)},
                  {"recomputation", sw::recomputation_text(plan)},

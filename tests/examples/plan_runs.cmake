@@ -296,6 +296,12 @@ shardwright_plan_run(
   fix_of_the_chips 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix pp=3
   SAYS "--fix pp=3: pp must divide the 8 chips of h100x8")
 shardwright_plan_run(
+  shard_ranks 0 OPTIONS --model llama-2-7b --cluster h100x64 --sequences 64 --fix zero=3,shard_ranks=8,pp=1
+  SAYS "plan    .*ZeRO-3 shard_ranks=8 microbatch=" "it shards over all data-parallel ranks")
+shardwright_plan_run(
+  shard_ranks_of_experts 2 OPTIONS --model mixtral-8x7b --cluster h100x64 --sequences 64 --fix shard_ranks=8
+  SAYS "--fix shard_ranks=8: mixtral-8x7b has experts .leave shard_ranks out.")
+shardwright_plan_run(
   fix_of_the_experts 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix ep=2
   SAYS "--fix ep=2: llama-2-7b has no experts .leave ep out.")
 shardwright_plan_run(

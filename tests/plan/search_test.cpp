@@ -232,6 +232,26 @@ TEST_CASE("a search finds the best of all reproducible plans", "[search]") {
   compare_with_all(dense, small_cluster(6, 2, 10e9, 80e9), reproducible({24, 1536}));
 }
 
+TEST_CASE("a search finds the best of all plans whose states few ranks share", "[search]") {
+  const RunSpec run{24, 2048};
+  for (const int shards : {2, 4}) {
+    ClusterSpec cluster = small_cluster(16, 4, 10e9, 80e9);
+    std::vector<PlanConfiguration> plans = all_plans(dense, cluster, run);
+    for (PlanConfiguration& each : plans)
+      each.shard_ranks = shards;
+    std::erase_if(plans, [&](const PlanConfiguration& each) { return each.dp * each.cp % shards != 0; });
+    const std::vector<CostedPlan> all = costed(plans, dense, cluster, run);
+    for (const double memory : {14e9, 24e9}) {
+      cluster.chip.memory_bytes = memory;
+      compare_with(all, dense, cluster, run, {.shard_ranks = shards});
+      const Plan found = search(dense, cluster, run, {.shard_ranks = shards});
+      CHECK((!found.found() || found.configuration.shard_ranks == shards));
+    }
+  }
+  CHECK_FALSE(search(experts, sixteen, small_batch, {.shard_ranks = 2}).found());
+  CHECK(plan_text({.dp = 8, .zero_stage = 3, .shard_ranks = 4}) == "dp=8 ZeRO-3 shard_ranks=4 microbatch=1");
+}
+
 TEST_CASE("a search finds the best of all plans with any memory", "[search]") {
   // A microbatch of 5 sequences, but none of 4, allows DualPipe, which here needs less memory than 1F1B.
   const ModelSpec model{.name = "wide",

@@ -83,6 +83,7 @@ namespace shardwright::inline SHARDWRIGHT_ABI {
   axis("dp", plan.dp);
   if (plan.zero_stage > 0)
     out.append("ZeRO-").append(std::to_string(plan.zero_stage)).append(" ");
+  axis("shard_ranks", plan.shard_ranks);
   out.append("microbatch=").append(std::to_string(plan.microbatch));
   if (plan.recomputation != Recompute::none)
     out += " recomputation=" + recomputation_text(plan);

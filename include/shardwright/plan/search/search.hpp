@@ -176,9 +176,13 @@ private:
         in_.cluster.chips() / pp % ep != 0 || !allows(in_.space.pp, pp) ||
         !allows(in_.space.dp, others / pp) || !allows(in_.space.ep, ep))
       return;
+    if (const int shards = in_.space.shard_ranks.value_or(0);
+        shards > 0 && (others / pp * plan.cp % shards != 0 || in_.model.experts.used()))
+      return;
     plan.ep = static_cast<int>(ep);
     plan.pp = static_cast<int>(pp);
     plan.dp = static_cast<int>(others / pp);
+    plan.shard_ranks = in_.space.shard_ranks.value_or(0);
     plan.recomputation = in_.space.recomputation.value_or(Recompute::none);
     plan.recomputed = in_.space.recomputed;
     const std::int64_t each = in_.run.sequences / plan.dp;

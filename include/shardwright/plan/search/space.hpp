@@ -24,6 +24,7 @@ struct SearchSpace {
   std::optional<int> chunks{}; ///< Stages per rank: above 1, only the interleaved schedules are left.
   std::optional<int> microbatch{};
   std::optional<int> zero_stage{};
+  std::optional<int> shard_ranks{}; ///< That share what ZeRO shards (HSDP), of a model without experts.
   std::optional<PlanSchedule> schedule{};
   std::optional<Recompute> recomputation{};
   std::optional<PlanOrder> order{};
