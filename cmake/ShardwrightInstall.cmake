@@ -5,12 +5,8 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(package_directory "${CMAKE_INSTALL_DATADIR}/cmake/shardwright") # nothing in it is for one architecture
-set(bare_targets shardwright shardwright_descriptions)
-if(TARGET shardwright_safetensors)
-  list(APPEND bare_targets shardwright_safetensors)
-endif()
 install(
-  TARGETS ${bare_targets}
+  TARGETS shardwright shardwright_descriptions
   EXPORT shardwrightTargets
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(
