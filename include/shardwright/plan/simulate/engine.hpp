@@ -14,10 +14,10 @@
 #include <shardwright/core/philox.hpp>
 #include <shardwright/plan/simulate/event_queue.hpp>
 #include <shardwright/plan/simulate/link_network.hpp>
-#include <shardwright/plan/simulate/program.hpp>
 #include <shardwright/plan/simulate/rank_record.hpp>
 #include <shardwright/plan/simulate/replica_classes.hpp>
 #include <shardwright/plan/simulate/simulation.hpp>
+#include <shardwright/plan/simulate/step_program.hpp>
 #include <shardwright/schedule/stage_message.hpp>
 
 #include <algorithm>

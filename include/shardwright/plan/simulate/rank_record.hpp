@@ -5,8 +5,8 @@
 /// @brief The time of a simulated rank: sums by activity, and its timeline on request.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/plan/simulate/program.hpp>
 #include <shardwright/plan/simulate/simulation.hpp>
+#include <shardwright/plan/simulate/step_program.hpp>
 #include <shardwright/schedule/action.hpp>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 /// @brief The options and the results of a simulation of one step, and names of its spans and ranks.
 
 #include <shardwright/core/config.hpp>
-#include <shardwright/plan/simulate/program.hpp>
+#include <shardwright/plan/simulate/step_program.hpp>
 #include <shardwright/schedule/action.hpp>
 #include <shardwright/schedule/stage_placement.hpp>
 
