@@ -79,10 +79,6 @@ struct BatchCosts {
   double floor_seconds = 0; ///< Of `layers_floor`.
 };
 
-/// Data-parallel traffic, of one microbatch if there is some with each, and the optimizer, if nothing hides
-/// the traffic: by `ends_of` and the stage of ZeRO.
-using ShardingTimes = std::array<std::array<ShardingTime, 4>, 3>;
-
 /// Values that plans with the same extents share, and those with the same microbatch.
 struct SearchBranch {
   PlanConfiguration plan{};
@@ -94,8 +90,6 @@ struct SearchBranch {
   std::array<BatchCosts, Divisors::most> costs{}; ///< By place in `batches`: `costs_of`.
   RankComputation computed{};
   std::array<HeldParameters, 3> held{}; ///< By `ends_of`.
-  ShardingTimes sharding{};             ///< With the least links known, if `knows_sharding`.
-  bool knows_sharding = false;
 
   /// Begins with the numbers of a plan, but its microbatch.
   constexpr void begin(const SearchInput& in, const PlanConfiguration& numbers) {
@@ -103,25 +97,6 @@ struct SearchBranch {
     held = held_by_ends(in, plan);
     least = least_links(in.cluster, plan, copies_of(in.model, in.run), in.calibration.shared);
     schedules.find(in.model, in.space, plan);
-    knows_sharding = false;
-  }
-
-  /// Of the branch's schedules, with these links.
-  [[nodiscard]] constexpr ShardingTimes sharding_times(const SearchInput& in, const PlanLinks& links) const {
-    ShardingTimes out{};
-    unsigned known = 0; // a bit for each of `ends_of`
-    schedules.for_each(plan, schedules.all(), [&](PlanConfiguration one, int) {
-      const std::size_t ends = ends_of(one);
-      if ((known >> ends & 1) != 0)
-        return;
-      known |= 1U << ends;
-      one.microbatch = static_cast<int>(in.run.sequences / one.dp); // one microbatch
-      for (one.zero_stage = 0; one.zero_stage <= 3; ++one.zero_stage)
-        if (allows(in.space.zero_stage, one.zero_stage))
-          out[ends][static_cast<std::size_t>(one.zero_stage)] =
-              sharding_time(in.cluster, in.run, one, held[ends].most(), links, in.calibration.shared, {});
-    });
-    return out;
   }
 };
 
@@ -266,17 +241,10 @@ constexpr void add_schedules(ScheduleBounds& bounds, const SearchInput& in, cons
   });
 }
 
-/// `times` times the traffic, up to `hides` seconds of which run behind computation.
-[[nodiscard]] constexpr TrafficCost beside(const SharedCalibration& shared, TrafficCost traffic, double hides,
-                                           double times) {
-  traffic.exposed_seconds = std::max(traffic.seconds * shared.data_exposed, traffic.seconds - hides);
-  return times * traffic;
-}
-
 /// The least time that the branch's stage of ZeRO, or a higher one, adds with the schedules of a set: for
 /// each number of copies and place of the ends, because the rank with most parameters may be another one.
 [[nodiscard]] constexpr ShardingTime least_sharding_time(const SearchInput& in, const SearchBranch& branch,
-                                                         const ShardingTimes& times, ScheduleSet of,
+                                                         const PlanLinks& links, ScheduleSet of,
                                                          const BesideSeconds& seconds) {
   ShardingTime least;
   unsigned kinds = 0; // that were seen
@@ -292,13 +260,8 @@ constexpr void add_schedules(ScheduleBounds& bounds, const SearchInput& in, cons
     for (; one.zero_stage <= 3; ++one.zero_stage) {
       if (!allows(in.space.zero_stage, one.zero_stage))
         continue;
-      const ShardingTime& alone = times[ends][static_cast<std::size_t>(one.zero_stage)];
-      const SharedCalibration& shared = in.calibration.shared;
-      const ShardingTime time{
-          {beside(shared, alone.data.apart, data_beside(one, microbatches) * (most * seconds.pass),
-                  data_each_microbatch(one) ? microbatches : 1),
-           beside(shared, alone.data.each, seconds.backward, 1)},
-          alone.optimizer_seconds};
+      const ShardingTime time = sharding_time(in.cluster, in.run, one, branch.held[ends].most(), links,
+                                              in.calibration.shared, {most * seconds.pass, seconds.backward});
       least = kinds == 0 ? time : least_of(least, time);
       kinds |= bit;
     }
@@ -309,8 +272,8 @@ constexpr void add_schedules(ScheduleBounds& bounds, const SearchInput& in, cons
 /// The bounds of plans with the schedules of a set, which all pair passes, or none of which does: infinity
 /// for all of them if what they share takes more than `limit`. Counts as one evaluation.
 constexpr void bound_schedules(ScheduleBounds& bounds, const SearchInput& in, const SearchBranch& branch,
-                               const PlanLinks& links, const ShardingTimes& sharding, ScheduleSet of,
-                               const PipelineFilling& filling, double limit, std::int64_t& evaluations) {
+                               const PlanLinks& links, ScheduleSet of, const PipelineFilling& filling,
+                               double limit, std::int64_t& evaluations) {
   if (of == 0)
     return;
   const SharedCalibration& shared = in.calibration.shared;
@@ -332,7 +295,7 @@ constexpr void bound_schedules(ScheduleBounds& bounds, const SearchInput& in, co
         stages = of_step;
         return ScheduleTime{};
       },
-      [&](const BesideSeconds& seconds) { return least_sharding_time(in, branch, sharding, of, seconds); });
+      [&](const BesideSeconds& seconds) { return least_sharding_time(in, branch, links, of, seconds); });
   const double stragglers = 1 + shared.jitter * doublings_above_eight(plan.chips());
   const bool open = below(cost.step_seconds) <= limit;
   if (open)
@@ -345,17 +308,15 @@ constexpr void bound_schedules(ScheduleBounds& bounds, const SearchInput& in, co
 
 /// Those schedules of a set whose plans may take at most `limit(plan)` seconds; it does not grow with what a
 /// schedule adds to the complexity of the plan.
-/// @param sharding with the links
 template <class Limit>
-[[nodiscard]] constexpr ScheduleSet within(const SearchInput& in, const SearchBranch& branch,
-                                           const PlanLinks& links, const ShardingTimes& sharding,
-                                           ScheduleSet of, const PipelineFilling& filling, const Limit& limit,
-                                           std::int64_t& evaluations) {
+[[nodiscard]] constexpr ScheduleSet
+within(const SearchInput& in, const SearchBranch& branch, const PlanLinks& links, ScheduleSet of,
+       const PipelineFilling& filling, const Limit& limit, std::int64_t& evaluations) {
   ScheduleBounds bounds{};
   const ScheduleSet paired = branch.schedules.paired;
   const double most = limit(branch.plan);
-  bound_schedules(bounds, in, branch, links, sharding, of & ~paired, filling, most, evaluations);
-  bound_schedules(bounds, in, branch, links, sharding, of & paired, filling, most, evaluations);
+  bound_schedules(bounds, in, branch, links, of & ~paired, filling, most, evaluations);
+  bound_schedules(bounds, in, branch, links, of & paired, filling, most, evaluations);
   ScheduleSet out = of;
   branch.schedules.for_each(branch.plan, of, [&](const PlanConfiguration& plan, int place) {
     const double bound = bounds[static_cast<std::size_t>(place)];

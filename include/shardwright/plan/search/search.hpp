@@ -223,9 +223,6 @@ private:
     const BatchCosts& largest = costs_of(in_, branch, to - 1);
     if (largest.floor_seconds > limit(state, complexity(plan)))
       return 0;
-    if (!branch.knows_sharding)
-      branch.sharding = branch.sharding_times(in_, links);
-    branch.knows_sharding = true;
     branch.computed = largest.computed;
     const bool one = to - from == 1;
     plan.microbatch = branch.batches[static_cast<std::size_t>(from)];
@@ -235,7 +232,7 @@ private:
     else if (plan.pp > 1)
       filling.passes = least_pass(in_, plan, costs_of(in_, branch, from).computed, links).passes;
     plan.microbatch = branch.batches[static_cast<std::size_t>(to - 1)];
-    return within(in_, branch, links, branch.sharding, of, filling, limit_in(state), state.evaluations);
+    return within(in_, branch, links, of, filling, limit_in(state), state.evaluations);
   }
 
   /// Tries the schedules of a set; false if no plan of the branch fits, and so none with a larger microbatch.
@@ -245,8 +242,7 @@ private:
     SearchOrders& orders = branch.orders;
     if (orders.count == 0) {
       orders.find(in_.cluster, branch.plan, copies_of(in_.model, in_.run), in_.calibration.shared, in_.space);
-      branch.sharding = branch.sharding_times(in_, orders.least);
-      open = within(in_, branch, orders.least, branch.sharding, open, {}, limit_in(state), state.evaluations);
+      open = within(in_, branch, orders.least, open, {}, limit_in(state), state.evaluations);
     }
     for (std::size_t i = 0; open != 0 && i < static_cast<std::size_t>(orders.count); ++i) {
       PlanConfiguration plan = branch.plan;
@@ -257,8 +253,7 @@ private:
       const ScheduleSet left =
           orders.count == 1 // it has the least links
               ? open
-              : within(in_, branch, orders.links[i], branch.sharding_times(in_, orders.links[i]), open, {},
-                       limit_in(state), state.evaluations);
+              : within(in_, branch, orders.links[i], open, {}, limit_in(state), state.evaluations);
       branch.schedules.for_each(plan, left, [&](const PlanConfiguration& one, int) {
         try_plan(branch, one, orders.links[i], state);
       });
