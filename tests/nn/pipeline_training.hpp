@@ -71,6 +71,7 @@ struct ProvenSchedule {
   problem.config.hidden = 12;
   problem.config.tied_embedding = tied;
   problem.batch = 16;
+  problem.steps = 8; // the first half with rising rates; each schedule and mesh repeats them
   return problem;
 }
 

@@ -31,6 +31,7 @@ inline constexpr std::array every_sharding{Sharding::none, Sharding::zero1, Shar
   problem.config = config_of_four();
   problem.config.tied_embedding = true;
   problem.batch = 16;
+  problem.steps = 8; // the first half with rising rates; each sharding and mesh repeats them
   return problem;
 }
 
