@@ -9,6 +9,7 @@
 #include <schedule_viewer/options.hpp>
 #include <shardwright/plan/spec/catalogue_names.hpp>
 #include <shardwright/schedule/named_schedule.hpp>
+#include <shardwright/schedule/pipeline_schedule.hpp>
 
 #include <sstream>
 #include <vector>
