@@ -50,6 +50,8 @@ TEST_CASE("a policy runs again what it does not keep", "[recompute_names]") {
   CHECK(find_policy("keep query_proj, context") ==
         RecomputedOperations{norm, activation, experts, output_projection, up_projections});
   CHECK(find_policy("save_qkv_proj") == find_policy("qkv_proj_offloaded"));
+  CHECK(is_offloading("qkv_proj_offloaded"));
+  CHECK_FALSE(is_offloading("save_qkv_proj"));
   for (const char* unknown : {"", "keep ", "keep everything", "custom", "query_proj"})
     CHECK(!find_policy(unknown));
   // The less is kept, the longer a step takes and the less memory it needs; XLA never runs a layer's last
