@@ -225,6 +225,9 @@ void check_fixed(const Options& options) {
   if (fixed.ep.value_or(1) > 1 && !options.model.experts.used())
     throw UsageError("--fix ep=" + std::to_string(*fixed.ep) + ": " + std::string(options.model.name) +
                      " has no experts (leave ep out)");
+  if (fixed.shard_ranks && fixed.zero_stage.value_or(0) == 0)
+    throw UsageError("--fix shard_ranks=" + std::to_string(*fixed.shard_ranks) +
+                     ": without ZeRO nothing is sharded (fix zero=1, 2 or 3, too)");
   if (fixed.shard_ranks && options.model.experts.used())
     throw UsageError("--fix shard_ranks=" + std::to_string(*fixed.shard_ranks) + ": " +
                      std::string(options.model.name) + " has experts (leave shard_ranks out)");

@@ -299,7 +299,10 @@ shardwright_plan_run(
   shard_ranks 0 OPTIONS --model llama-2-7b --cluster h100x64 --sequences 64 --fix zero=3,shard_ranks=8,pp=1
   SAYS "plan    .*ZeRO-3 shard_ranks=8 microbatch=" "it shards over all data-parallel ranks")
 shardwright_plan_run(
-  shard_ranks_of_experts 2 OPTIONS --model mixtral-8x7b --cluster h100x64 --sequences 64 --fix shard_ranks=8
+  shard_ranks_without_zero 2 OPTIONS --model llama-2-7b --cluster h100x64 --sequences 64 --fix shard_ranks=8
+  SAYS "--fix shard_ranks=8: without ZeRO nothing is sharded")
+shardwright_plan_run(
+  shard_ranks_of_experts 2 OPTIONS --model mixtral-8x7b --cluster h100x64 --sequences 64 --fix zero=3,shard_ranks=8
   SAYS "--fix shard_ranks=8: mixtral-8x7b has experts .leave shard_ranks out.")
 shardwright_plan_run(
   fix_of_the_experts 2 OPTIONS --model llama-2-7b --cluster h100x8 --sequences 8 --fix ep=2
