@@ -489,7 +489,7 @@ TEST_CASE("runs that ran are seldom predicted to run out of memory", "[published
   const Share early = share_of({"published_runs.csv", "further_runs.csv", "later_runs.csv"});
   CHECK(early.stated > 350);
   CHECK(early.larger <= 0.02 * early.stated);
-  // Half of the others are of six sources: planner.md.
+  // Half of those that exceed it are of five sources: planner.md.
   const Share others = share_of({"unseen_runs.csv", "held_out_runs.csv", "recipe_runs.csv", "blind_runs.csv",
                                  "other_chips_runs.csv", "stated_runs.csv"});
   CHECK(others.stated > 450);
