@@ -202,9 +202,8 @@ void check_fixed(const Options& options) {
                        " must divide the " + std::to_string(whole) + " " + of);
   };
   const sw::SearchSpace& fixed = options.space;
-  for (const auto& [name, value] :
-       {std::pair("tp", fixed.tp), std::pair("cp", fixed.cp), std::pair("pp", fixed.pp),
-        std::pair("dp", fixed.dp), std::pair("shard_ranks", fixed.shard_ranks)})
+  for (const auto& [name, value] : {std::pair("tp", fixed.tp), std::pair("cp", fixed.cp),
+                                    std::pair("pp", fixed.pp), std::pair("dp", fixed.dp)})
     divides(value, name, options.cluster.chips(), "chips of " + std::string(options.cluster.name));
   const std::int64_t together =
       std::int64_t{fixed.tp.value_or(1)} * fixed.cp.value_or(1) * fixed.pp.value_or(1) * fixed.dp.value_or(1);
@@ -231,6 +230,10 @@ void check_fixed(const Options& options) {
   if (fixed.shard_ranks && options.model.experts.used())
     throw UsageError("--fix shard_ranks=" + std::to_string(*fixed.shard_ranks) + ": " +
                      std::string(options.model.name) + " has experts (leave shard_ranks out)");
+  divides(fixed.shard_ranks, "shard_ranks",
+          fixed.cp && fixed.dp ? std::int64_t{*fixed.cp} * *fixed.dp
+                               : options.cluster.chips() / (fixed.tp.value_or(1) * fixed.pp.value_or(1)),
+          "data- and context-parallel ranks");
   divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
           "experts of " + std::string(options.model.name));
   divides(fixed.microbatch, "microbatch", options.run.sequences, "sequences of a step");
