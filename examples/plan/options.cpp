@@ -233,7 +233,7 @@ void check_fixed(const Options& options) {
   divides(fixed.shard_ranks, "shard_ranks",
           fixed.cp && fixed.dp ? std::int64_t{*fixed.cp} * *fixed.dp
                                : options.cluster.chips() / (fixed.tp.value_or(1) * fixed.pp.value_or(1)),
-          "data- and context-parallel ranks");
+          "ranks that dp and cp can have together");
   divides(fixed.ep, "ep", std::max(1, options.model.experts.count),
           "experts of " + std::string(options.model.name));
   divides(fixed.microbatch, "microbatch", options.run.sequences, "sequences of a step");

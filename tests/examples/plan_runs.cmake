@@ -303,7 +303,7 @@ shardwright_plan_run(
   SAYS "--fix shard_ranks=8: without ZeRO nothing is sharded")
 shardwright_plan_run(
   shard_ranks_beside_tensors 2 OPTIONS --model llama-2-7b --cluster h100x64 --sequences 64
-  --fix zero=3,shard_ranks=16,tp=8 SAYS "--fix shard_ranks=16: shard_ranks must divide the 8 data- and context-")
+  --fix zero=3,shard_ranks=16,tp=8 SAYS "--fix shard_ranks=16: shard_ranks must divide the 8 ranks that dp and")
 shardwright_plan_run(
   shard_ranks_of_experts 2 OPTIONS --model mixtral-8x7b --cluster h100x64 --sequences 64 --fix zero=3,shard_ranks=8
   SAYS "--fix shard_ranks=8: mixtral-8x7b has experts .leave shard_ranks out.")
